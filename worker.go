@@ -203,8 +203,12 @@ func (j *Job[T]) handleTx(ctx context.Context, fn func(context.Context, *sql.Tx,
 		}
 		settling = 1
 		j.claim.Settling(settling)
+		on, err := j.q.db.join(ctx, tx)
+		if err != nil {
+			return failID("ack job", j.ID, err)
+		}
 		ack = j.q.source.Ack(j.claim, j.q.opts.ResultTTL)
-		if err := ack.Run(ctx, tx, j.q.db.engine.Now()); err != nil {
+		if err := ack.Run(ctx, on, j.q.db.engine.Now()); err != nil {
 			return failID("ack job", j.ID, err)
 		}
 		if ack.Became != worker.Acked {

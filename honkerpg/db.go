@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -50,7 +51,7 @@ func (p *pools) Close() error {
 type beforeConnect func(context.Context, *pgx.ConnConfig) error
 
 // newDB returns a DB for the server that config names. before may be nil; it is for the LISTEN connection.
-func newDB(ctx context.Context, opts *Options, config *pgx.ConnConfig, before beforeConnect, connect func(*pgx.ConnConfig) *pools) (*honker.DB, error) {
+func newDB(ctx context.Context, opts *Options, config *pgx.ConnConfig, before beforeConnect, connect func(*pgx.ConnConfig, time.Duration) *pools) (*honker.DB, error) {
 	var o Options
 	if opts != nil {
 		o = *opts
@@ -69,7 +70,7 @@ func newDB(ctx context.Context, opts *Options, config *pgx.ConnConfig, before be
 		config.DefaultQueryExecMode = pgx.QueryExecModeExec
 	}
 	db, err := engine.NewDB(o.Options, func(s engine.Settings) (engine.Database, error) {
-		p := connect(config)
+		p := connect(config, s.BusyTimeout)
 		schema := schemaOf(o.Schema)
 		b, err := pgbackend.Open(ctx, config, pgbackend.Options{
 			Schema:      schema,

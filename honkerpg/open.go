@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -79,9 +81,21 @@ func open(ctx context.Context, dsn string, opts *Options) (*honker.DB, error) {
 	if !strings.Contains(dsn, "pool_max_conns") {
 		most = conns
 	}
-	return newDB(ctx, opts, config.ConnConfig, nil, func(config *pgx.ConnConfig) *pools {
-		return &pools{own: poolOf(config, most), open: func() *sql.DB { return poolOf(config, most) }}
+	pooler := opts != nil && opts.Pooler
+	return newDB(ctx, opts, config.ConnConfig, nil, func(config *pgx.ConnConfig, patience time.Duration) *pools {
+		own := config
+		if !pooler { // which would refuse the parameter
+			own = patient(config, patience)
+		}
+		return &pools{own: poolOf(own, most), open: func() *sql.DB { return poolOf(config, most) }}
 	})
+}
+
+// patient returns config for connections whose statements wait for a lock no longer than d.
+func patient(config *pgx.ConnConfig, d time.Duration) *pgx.ConnConfig {
+	own := config.Copy()
+	own.RuntimeParams["lock_timeout"] = strconv.FormatInt(max(1, d.Milliseconds()), 10)
+	return own
 }
 
 // poolOf returns a pool of up to most connections, which stay open.
@@ -106,7 +120,7 @@ func Attach(ctx context.Context, pool *pgxpool.Pool, opts *Options) (*honker.DB,
 		return nil, engine.Wrap("attach", "", fmt.Errorf("%w: with Pooler, DefaultQueryExecMode of the pool's ConnConfig must be "+
 			"pgx.QueryExecModeExec", engine.ErrInvalid))
 	}
-	db, err := newDB(ctx, opts, config, pool.Config().BeforeConnect, func(*pgx.ConnConfig) *pools {
+	db, err := newDB(ctx, opts, config, pool.Config().BeforeConnect, func(*pgx.ConnConfig, time.Duration) *pools {
 		shared := stdlib.OpenDBFromPool(pool)
 		return &pools{own: shared, app: shared}
 	})

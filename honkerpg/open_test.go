@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -300,4 +301,49 @@ func TestOptions_Pooler(t *testing.T) {
 			require.NoError(t, db.Check(t.Context()))
 		})
 	}
+}
+
+// A handler of WorkTx that ends its transaction by a statement is not acked: its job fails with the reason.
+func TestWorkTx_EndedByText(t *testing.T) {
+	for _, text := range []string{"ROLLBACK", "COMMIT"} {
+		db := open(t, honkerpg.Options{})
+		q := honker.NewQueue[int](db, "once", &honker.QueueOptions{MaxAttempts: 1})
+		id, err := q.Enqueue(t.Context(), 1)
+		require.NoError(t, err)
+		ctx, stop := context.WithCancel(t.Context())
+		worked := make(chan error, 1)
+		go func() {
+			worked <- q.WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, _ *honker.Job[int]) error {
+				_, err := tx.ExecContext(ctx, text)
+				return err
+			}, nil)
+		}()
+		_, err = honker.WaitResult[int](t.Context(), db, id)
+		var failed *honker.JobFailedError
+		require.ErrorAs(t, err, &failed)
+		stop()
+		<-worked
+		info, err := q.Get(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, honker.StateDead, info.State)
+		require.Contains(t, info.LastError, "COMMIT or ROLLBACK as text")
+	}
+}
+
+// A statement of honker gives up a lock of the server after BusyTimeout.
+func TestOpen_BusyTimeout(t *testing.T) {
+	schema := pgtest.Schema(t)
+	db, err := honkerpg.Open(t.Context(), pgtest.DSN(t), &honkerpg.Options{Schema: schema, Options: honker.Options{BusyTimeout: 50 * time.Millisecond}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	tx, err := db.SQL().BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer tx.Rollback()
+	_, err = tx.Exec(`LOCK TABLE ` + pgx.Identifier{schema, "job"}.Sanitize() + ` IN EXCLUSIVE MODE`)
+	require.NoError(t, err)
+	_, err = honker.NewQueue[int](db, "q", nil).Enqueue(t.Context(), 1)
+	require.ErrorIs(t, err, honker.ErrBusy)
+	require.NoError(t, tx.Rollback())
+	_, err = honker.NewQueue[int](db, "q", nil).Enqueue(t.Context(), 1)
+	require.NoError(t, err)
 }

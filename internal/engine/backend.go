@@ -58,6 +58,10 @@ type Tx interface {
 	// SQL returns the transaction for the application's statements.
 	SQL() *sql.Tx
 
+	// Alive returns ErrInvalid if the application has ended the transaction by a statement, such as ROLLBACK as text, so
+	// that later statements would take effect by themselves. A backend that refuses such statements returns nil.
+	Alive() error
+
 	// Commit commits the transaction. The caller must still call Close.
 	Commit() error
 

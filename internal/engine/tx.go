@@ -16,6 +16,7 @@ import (
 // scope is stored in the ctx that Tx passes to its function. It holds the transaction and whether Tx has ended.
 type scope struct {
 	tx    *sql.Tx
+	alive func() error // of the backend's transaction
 	ended atomic.Bool
 
 	mu      sync.Mutex
@@ -80,7 +81,7 @@ func (e *Engine) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx
 	}
 	defer begun.Close() // rolls back after a panic or an error
 	tx := begun.SQL()
-	s := &scope{tx: tx}
+	s := &scope{tx: tx, alive: begun.Alive}
 	defer s.ended.Store(true)
 	if err := fn(context.WithValue(ctx, scopeKey{e}, s), tx); err != nil {
 		return err
@@ -161,6 +162,9 @@ func (e *Engine) JoinThen(ctx context.Context, tx Querier, call func(), changes 
 	}
 	// The transaction of Tx was checked when it began.
 	if own := e.scopeOf(ctx); own != nil && tx == Querier(own.tx) {
+		if err := own.alive(); err != nil {
+			return nil, false, err
+		}
 		own.note(changes, call)
 		return own.tx, true, nil
 	}

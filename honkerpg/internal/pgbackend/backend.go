@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/honker-go/honker/honkerpg/internal/pgstore"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
@@ -284,8 +285,9 @@ func (b *Backend) begin(ctx context.Context) (*ownTx, error) {
 	if err != nil {
 		return nil, errors.Join(undone(conn, err), conn.Close())
 	}
-	keep := context.AfterFunc(ctx, func() { _ = tx.Rollback() })
-	return &ownTx{Tx: tx, ctx: ctx, keep: keep, conn: conn, backend: b}, nil
+	t := &ownTx{Tx: tx, ctx: ctx, conn: conn, backend: b}
+	t.keep = context.AfterFunc(ctx, func() { _ = tx.Rollback() })
+	return t, nil
 }
 
 // ownTx is a transaction of Begin.
@@ -302,8 +304,24 @@ type ownTx struct {
 // SQL implements engine.Tx.
 func (t *ownTx) SQL() *sql.Tx { return t.Tx }
 
+// Alive implements engine.Tx. The server reports with each answer whether a transaction is open.
+func (t *ownTx) Alive() error {
+	var status byte
+	err := t.conn.Raw(func(c any) error {
+		status = c.(*stdlib.Conn).Conn().PgConn().TxStatus()
+		return nil
+	})
+	if err == nil && status == 'I' && t.ctx.Err() == nil {
+		return fmt.Errorf("%w: a sql.Tx was ended by COMMIT or ROLLBACK as text: use its methods", engine.ErrInvalid)
+	}
+	return nil // a lost connection fails the next statement
+}
+
 // Commit implements engine.Tx.
 func (t *ownTx) Commit() error {
+	if err := t.Alive(); err != nil {
+		return err
+	}
 	if !t.keep() && t.ctx.Err() != nil {
 		return t.ctx.Err()
 	}

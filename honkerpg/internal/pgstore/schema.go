@@ -65,6 +65,9 @@ WHERE n.nspname = $1 AND c.relname = 'meta'`
 	sqlMeta         = `SELECT key, value FROM honker.meta`
 	sqlSetMeta      = `INSERT INTO honker.meta (key, value) VALUES ($1, $2) ON CONFLICT (key) DO UPDATE SET value = excluded.value`
 
+	// A migration waits for another process's as long as that takes.
+	sqlWaitForMigrations = `SET LOCAL lock_timeout = 0`
+
 	// The lock lasts until the end of the transaction. The first number is the class of honker's locks for migrations.
 	sqlLockMigrations = `SELECT pg_advisory_xact_lock(1751085680, hashtext($1))`
 )
@@ -123,6 +126,9 @@ func Bootstrap(ctx context.Context, pool *sql.DB, s pgsql.Schema) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback() }()
+	if _, err := tx.ExecContext(ctx, sqlWaitForMigrations); err != nil {
+		return err
+	}
 	if _, err := tx.ExecContext(ctx, sqlLockMigrations, string(s)); err != nil {
 		return err
 	}

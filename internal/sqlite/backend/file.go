@@ -121,6 +121,9 @@ type fileTx struct {
 // SQL implements engine.Tx.
 func (t *fileTx) SQL() *sql.Tx { return t.Tx }
 
+// Alive implements engine.Tx.
+func (t *fileTx) Alive() error { return nil }
+
 // Close implements engine.Tx.
 func (t *fileTx) Close() {
 	_ = t.Rollback() // does nothing after Commit

@@ -127,6 +127,9 @@ type poolTx struct {
 // SQL implements engine.Tx.
 func (t *poolTx) SQL() *sql.Tx { return t.Tx }
 
+// Alive implements engine.Tx.
+func (t *poolTx) Alive() error { return nil }
+
 // Commit implements engine.Tx.
 func (t *poolTx) Commit() error {
 	if t.backend.settings.WAL {
