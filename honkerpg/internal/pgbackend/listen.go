@@ -146,8 +146,8 @@ func (w *watcher) listenOnce(ctx context.Context, ready func()) error {
 		if n == nil {
 			continue
 		}
-		if signals, ok := w.parse(n.Payload); ok {
-			w.noticed(signals)
+		if signals, unseen, ok := w.parse(n.Payload); ok {
+			w.noticed(signals, unseen)
 		}
 	}
 }
@@ -192,12 +192,12 @@ func (w *watcher) echo(ctx context.Context, conn *pgx.Conn, channel string) erro
 	return fmt.Errorf("%w (%s:%d)", errDeaf, conn.Config().Host, conn.Config().Port)
 }
 
-// parse returns the signals of a notice from another process, or from a transaction whose commit is not observed.
-func (w *watcher) parse(payload string) (wake.Signals, bool) {
+// parse returns the signals of a notice from another process, or from a transaction whose commit is unseen.
+func (w *watcher) parse(payload string) (signals wake.Signals, unseen, ok bool) {
 	mask, sender, _ := strings.Cut(payload, " ")
 	if sender == w.process {
-		return 0, false
+		return 0, false, false
 	}
 	n, err := strconv.ParseUint(mask, 16, 64)
-	return wake.Signals(n), err == nil
+	return wake.Signals(n), sender == "", err == nil
 }

@@ -73,6 +73,7 @@ type watcher struct {
 	deadline time.Time // the earliest time of WakeAt
 	raised   wake.Signals
 	lookBy   time.Time // a look is due by then; zero if none was asked for
+	unseen   bool      // a commit that nobody has observed may have left work
 	linked   bool      // the LISTEN connection works
 	relinked bool      // it works since the last look
 	listener Listener
@@ -228,9 +229,10 @@ func (w *watcher) lookWithin(d time.Duration, signals wake.Signals) {
 	}
 }
 
-// noticed handles a notice.
-func (w *watcher) noticed(signals wake.Signals) {
+// noticed handles a notice. unseen means that it is of a transaction whose commit no process has observed.
+func (w *watcher) noticed(signals wake.Signals, unseen bool) {
 	w.mu.Lock()
+	w.unseen = w.unseen || unseen
 	if now := time.Now(); now.Sub(w.from) > time.Second {
 		w.from, w.count = now, 0
 	}
@@ -386,7 +388,8 @@ func (w *watcher) look(reason wake.Reason, register *wake.Signals, told bool) bo
 	now := time.Now()
 	w.mu.Lock()
 	signals, byRequest := w.raised, !w.lookBy.IsZero() && !w.lookBy.After(now)
-	w.raised, w.lookBy, w.relinked = 0, time.Time{}, false
+	unseen := w.unseen
+	w.raised, w.lookBy, w.relinked, w.unseen = 0, time.Time{}, false, false
 	if !w.deadline.IsZero() && !w.deadline.After(now) {
 		w.deadline, byRequest = time.Time{}, false
 	}
@@ -397,7 +400,11 @@ func (w *watcher) look(reason wake.Reason, register *wake.Signals, told bool) bo
 	if w.repeats > 0 && register == nil && !byRequest {
 		w.repeats--
 	}
-	did, moment, err := w.attend(register, reason == wake.Restart || w.failed)
+	did, moment, err := false, w.moment, error(nil)
+	// Whoever observes a commit does the work that it has left, before it sends a notice.
+	if !byRequest || register != nil || unseen || reason == wake.Restart || w.failed {
+		did, moment, err = w.attend(register, reason == wake.Restart || w.failed)
+	}
 	switch {
 	case err != nil:
 		return w.lookFailed(err)
