@@ -492,6 +492,7 @@ func requirePerFile(t *testing.T, what string, before, files, most int) {
 // goroutine that called Work. The same is true after jobs have run. The test is not parallel because it counts all
 // goroutines.
 func TestOpen_Many_Goroutines(t *testing.T) {
+	testkit.FileOnly(t)
 	const files = 30
 	before, dir := runtime.NumGoroutine(), t.TempDir()
 	var queues []*honker.Queue[int]
