@@ -297,6 +297,7 @@ type ownTx struct {
 	keep    func() bool     // stops that
 	conn    *sql.Conn
 	backend *Backend
+	over    atomic.Bool // it is being committed or rolled back
 	mu      sync.Mutex
 	calls   map[any]func() // after the commit
 }
@@ -311,10 +312,10 @@ func (t *ownTx) Alive() error {
 		status = c.(*stdlib.Conn).Conn().PgConn().TxStatus()
 		return nil
 	})
-	if err == nil && status == 'I' && t.ctx.Err() == nil {
+	if err == nil && status == 'I' && t.ctx.Err() == nil && !t.over.Load() {
 		return fmt.Errorf("%w: a sql.Tx was ended by COMMIT or ROLLBACK as text: use its methods", engine.ErrInvalid)
 	}
-	return nil // a lost connection fails the next statement
+	return nil // database/sql reports a transaction that is over, and a lost connection fails the next statement
 }
 
 // Commit implements engine.Tx.
@@ -322,6 +323,7 @@ func (t *ownTx) Commit() error {
 	if err := t.Alive(); err != nil {
 		return err
 	}
+	t.over.Store(true)
 	if !t.keep() && t.ctx.Err() != nil {
 		return t.ctx.Err()
 	}
@@ -341,6 +343,7 @@ func (t *ownTx) Commit() error {
 
 // Close implements engine.Tx.
 func (t *ownTx) Close() {
+	t.over.Store(true)
 	t.keep()
 	_ = t.Rollback() // does nothing after Commit
 	_ = t.conn.Close()
