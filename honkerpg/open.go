@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -81,26 +80,17 @@ func open(ctx context.Context, dsn string, opts *Options) (*honker.DB, error) {
 	if !strings.Contains(dsn, "pool_max_conns") {
 		most = conns
 	}
-	pooler := opts != nil && opts.Pooler
 	return newDB(ctx, opts, config.ConnConfig, nil, func(config *pgx.ConnConfig, patience time.Duration) *pools {
-		own := config
-		if !pooler { // which would refuse the parameter
-			own = patient(config, patience)
-		}
-		return &pools{own: poolOf(own, most), open: func() *sql.DB { return poolOf(config, most) }}
+		patient := stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
+			return pgstore.LimitLocks(ctx, conn, patience)
+		})
+		return &pools{own: poolOf(config, most, patient), open: func() *sql.DB { return poolOf(config, most) }}
 	})
 }
 
-// patient returns config for connections whose statements wait for a lock no longer than d.
-func patient(config *pgx.ConnConfig, d time.Duration) *pgx.ConnConfig {
-	own := config.Copy()
-	own.RuntimeParams["lock_timeout"] = strconv.FormatInt(max(1, d.Milliseconds()), 10)
-	return own
-}
-
 // poolOf returns a pool of up to most connections, which stay open.
-func poolOf(config *pgx.ConnConfig, most int) *sql.DB {
-	pool := stdlib.OpenDB(*config)
+func poolOf(config *pgx.ConnConfig, most int, options ...stdlib.OptionOpenDB) *sql.DB {
+	pool := stdlib.OpenDB(*config, options...)
 	pool.SetMaxOpenConns(most)
 	pool.SetMaxIdleConns(most)
 	return pool

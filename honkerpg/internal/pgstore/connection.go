@@ -46,6 +46,16 @@ func BackendPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
 	return pid, err
 }
 
+// sqlLimitLocks does nothing behind a pooler, whose connection to the server would keep the setting for other clients.
+const sqlLimitLocks = `SELECT set_config('lock_timeout', $1, false) WHERE pg_backend_pid()::text = $2`
+
+// LimitLocks lets the statements of a new connection wait for a lock no longer than d. It prepares nothing.
+func LimitLocks(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
+	limit, pid := strconv.FormatInt(max(1, d.Milliseconds()), 10), strconv.FormatUint(uint64(conn.PgConn().PID()), 10)
+	_, err := conn.Exec(ctx, sqlLimitLocks, pgx.QueryExecModeExec, limit, pid)
+	return err
+}
+
 // preparedName is the name of the statement of PrepareInTurn. It is always the same, so that a pooler's connections do
 // not collect such statements.
 const preparedName = "honker_open"
