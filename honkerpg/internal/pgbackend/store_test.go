@@ -26,6 +26,9 @@ func TestMain(m *testing.M) { pgtest.Main(m) }
 
 // The statements for PostgreSQL keep the rules of the stores.
 func TestStores(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the suites take a minute and find no race: the other tests call the backend at once")
+	}
 	pgtest.DSN(t) // skips all suites at once
 	storetest.Run(t, func(t *testing.T) *storetest.Fixture {
 		schema := pgsql.Schema(pgtest.Schema(t))
