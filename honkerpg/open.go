@@ -3,6 +3,8 @@ package honkerpg
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -82,7 +84,14 @@ func open(ctx context.Context, dsn string, opts *Options) (*honker.DB, error) {
 	}
 	return newDB(ctx, opts, config.ConnConfig, nil, func(config *pgx.ConnConfig, patience time.Duration) *pools {
 		patient := stdlib.OptionAfterConnect(func(ctx context.Context, conn *pgx.Conn) error {
-			return pgstore.LimitLocks(ctx, conn, patience)
+			err := pgstore.LimitLocks(ctx, conn, patience)
+			if err != nil && conn.IsClosed() {
+				err = fmt.Errorf("%w: %w", driver.ErrBadConn, err) // the server is away, and the call runs again
+			}
+			if err != nil {
+				return errors.Join(err, conn.Close(ctx))
+			}
+			return nil
 		})
 		return &pools{own: poolOf(config, most, patient), open: func() *sql.DB { return poolOf(config, most) }}
 	})
