@@ -139,7 +139,7 @@ func (b *Batch) cancel(ctx context.Context) (cancelled int, err error) {
 			if err != nil {
 				return err
 			}
-			noted, err = audit.Note(ctx, q, now, int64(len(gone)))
+			_, noted, err = audit.Note(ctx, q, now, int64(len(gone)))
 			return err
 		})
 		if err != nil || !more {

@@ -195,13 +195,14 @@
 //     endpoints, brokers or handlers; relay/jetstream and relay/watermill are modules for brokers
 //   - inbox receives webhooks and records each once, in one transaction
 //   - dispatch sends work to actors by type, group or instance
+//   - flow runs functions step by step, which go on after a crash, a deploy or a week of sleep
 //   - seal encrypts payloads in the file, as [Options.Codec]
 //   - task speaks the envelope of honker's task workers in other languages
 //   - honkertest is for tests of code that uses honker: real files, fake time, crashes
 //   - honkerprom and honkerotel, modules of their own, have metrics for Prometheus, and traces
 //     and metrics of OpenTelemetry
 //   - honkerpg, a module of its own, opens the same DB on a PostgreSQL database, for workers on
-//     several machines
+//     several machines, and honkerpg/move moves an application there
 //   - cmd/honker, a module of its own, is the command line: status, jobs, dead letters, a
 //     dashboard, and workers that run a command for each job
 //

@@ -33,6 +33,7 @@ type enqueueOptions struct {
 	key         string
 	headers     map[string]string
 	links       *row.Links // nil: none
+	along       engine.Along
 	err         error
 }
 
@@ -254,7 +255,7 @@ func newEnqueueOp[T any](ctx context.Context, q *queue, args []T, opts []Enqueue
 		_, err := engine.EncodeHeaders(op.headers) // validates this call's headers only; the DB's function is not called
 		return op, err
 	}
-	op.Insert = op.insert(q.name)
+	op.Insert, op.Along = op.insert(q.name), op.along
 	var err error
 	if op.Headers, err = q.db.headersIn(ctx, op.headers); err != nil {
 		return nil, err
@@ -338,6 +339,14 @@ func checkEnqueueDefaults(defaults []EnqueueOption) error {
 	return o.check(1)
 }
 
+// runsAt returns when the jobs of a delayed enqueue may start.
+func (op *enqueueOp) runsAt() time.Time {
+	if op.Delay > 0 {
+		return op.At.Add(op.Delay)
+	}
+	return op.RunAt
+}
+
 // commit writes the jobs in a new transaction.
 func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
 	later := op.later(op.q.db.engine.Now())
@@ -347,6 +356,8 @@ func (op *enqueueOp) commit(ctx context.Context, txForm string) error {
 	}
 	if handed < len(op.Inserted.IDs) && (!later || op.unique != nil) { // a debounced job may already be due because of its maximum delay
 		op.q.db.engine.Notifier.Wake(wake.Queue(op.q.name))
+	} else if later {
+		op.q.db.engine.Notifier.Announce(op.runsAt(), wake.Queue(op.q.name))
 	}
 	op.q.db.traffic.Add(op.At, op.q.name, traffic.Counts{Enqueued: int64(op.observe(false))})
 	return nil

@@ -192,12 +192,51 @@ func TestHandoff_WrittenOnce(t *testing.T) {
 			said, stored = &job.JobInfo, testkit.GetJob(t, q, job.ID)
 			return nil
 		}, nil)
-		synctest.Wait()
-		testkit.Enqueue(t, q, 1, honker.Priority(3), honker.ExpiresIn(time.Hour))
-		synctest.Wait()
-		require.Equal(t, stored, said)
-		require.Equal(t, 5, said.MaxAttempts)
+		for _, unique := range []honker.EnqueueOption{honker.Headers(nil), honker.Unique("one", nil)} {
+			synctest.Wait()
+			testkit.Enqueue(t, q, 1, honker.Priority(3), honker.ExpiresIn(time.Hour), honker.Headers(map[string]string{"a": "b"}), unique)
+			synctest.Wait()
+			require.Equal(t, stored, said)
+			require.Equal(t, 5, said.MaxAttempts)
+		}
+		require.Equal(t, "one", said.Unique)
 		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM updates`))
+		require.NoError(t, stop())
+	})
+}
+
+// A job that is handed over holds its unique key until it ends, unless its first claim releases the key. A job that is found
+// by its key is not handed over again.
+func TestHandoff_Unique(t *testing.T) {
+	testkit.FileOnly(t)
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		q := honker.NewQueue[int](db, "jobs", nil)
+		release := make(chan struct{})
+		stop := testkit.Work(t, q, func(context.Context, *honker.Job[int]) error { <-release; return nil }, &honker.WorkOptions{Workers: 9})
+		add := func(opts ...honker.EnqueueOption) (id int64, p honker.Placement, s honker.State) {
+			synctest.Wait()
+			id = testkit.Enqueue(t, q, 1, append(opts, honker.Placed(&p))...)
+			return id, p, testkit.GetJob(t, q, id).State
+		}
+		first, p, state := add(honker.Unique("a", nil))
+		require.Equal(t, []any{honker.PlacedNew, honker.StateProcessing}, []any{p.Result, state})
+		again, p, _ := add(honker.Unique("a", nil))
+		require.Equal(t, []any{honker.PlacedExisting, first}, []any{p.Result, again})
+		_, p, _ = add(honker.Unique("b", &honker.Uniqueness{Until: honker.UntilStarted}))
+		require.Equal(t, honker.PlacedNew, p.Result)
+		_, p, _ = add(honker.Unique("b", &honker.Uniqueness{Until: honker.UntilStarted}))
+		require.Equal(t, honker.PlacedNew, p.Result, "it was started")
+		synctest.Wait()
+		ids, err := q.EnqueueMany(t.Context(), []int{1, 2, 1}, honker.UniqueArgs(nil))
+		require.NoError(t, err)
+		require.Equal(t, ids[0], ids[2])
+		for _, id := range ids {
+			require.Equal(t, honker.StateProcessing, testkit.GetJob(t, q, id).State)
+		}
+		close(release)
+		synctest.Wait()
+		_, p, _ = add(honker.Unique("a", nil))
+		require.Equal(t, honker.PlacedNew, p.Result)
 		require.NoError(t, stop())
 	})
 }
@@ -310,7 +349,8 @@ func TestHandoff_LoopsComeAndGo(t *testing.T) {
 	for w := range 4 {
 		loops.Go(func() {
 			for round := 0; len(given) < jobs && ctx.Err() == nil; round++ {
-				part, stop := context.WithTimeout(ctx, time.Duration(1+round%5)*time.Millisecond)
+				// Some loops must last longer than a claim, which takes its time behind a pooler on a busy machine.
+				part, stop := context.WithTimeout(ctx, time.Duration(1+round%50)*time.Millisecond)
 				for job, err := range q.Jobs(part, fmt.Sprintf("%d.%d", w, round)) {
 					require.NoError(t, err)
 					given <- job.ID

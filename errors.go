@@ -137,17 +137,18 @@ func (e *JobFailedError) Error() string {
 	return fmt.Sprintf("job %d failed after %d attempts: %s", e.ID, e.Attempts, e.LastError)
 }
 
-// OldSchemaError reports that a file opened with ReadOnly has an older schema than this version of the library needs.
-// Open it once without ReadOnly to upgrade it. errors.Is also matches [ErrUnsupported].
+// OldSchemaError reports that a database has an older schema than this version of the library needs, and was opened in a way
+// that does not upgrade it: a file with ReadOnly, or a PostgreSQL schema with ReadOnly or honkerpg's NoMigrate. Open it once
+// without them to upgrade it. errors.Is also matches [ErrUnsupported].
 type OldSchemaError struct {
-	Version int // schema version of the file; 0 if another honker binding created it without this library's tables
+	Version int // schema version of the database; 0 if it lacks this library's tables, for example because another honker binding made the file
 	Current int // schema version of this library
 }
 
 // Error implements error.
 func (e *OldSchemaError) Error() string {
 	if e.Version == 0 {
-		return "it was made by another binding of honker and lacks this library's tables: open it once for writing"
+		return "it lacks this library's tables: open it once for writing"
 	}
 	return fmt.Sprintf("its schema has version %d, and this library needs version %d: open it once for writing", e.Version, e.Current)
 }

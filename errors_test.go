@@ -212,6 +212,7 @@ func TestDB_Input_LongestSpans(t *testing.T) {
 	require.True(t, job.ClaimExpiresAt.After(far))
 	require.NoError(t, job.Extend(ctx, ever))
 	require.True(t, testkit.GetJob(t, q, id).ClaimExpiresAt.After(far))
+	require.NoError(t, job.Extend(ctx, ever-24*time.Hour)) // so that the claim ends before the job expires
 	next, err := q.NextClaimAt(ctx)
 	require.NoError(t, err)
 	require.True(t, next.After(far))
@@ -301,7 +302,7 @@ func TestDB_Open_BadOptions(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	for _, o := range []honker.Options{
-		{Durability: 2}, {Durability: -1}, {BusyTimeout: -1}, {PollInterval: -1}, {Readers: -1}, {MaxPayload: -1},
+		{Durability: 2}, {Durability: -1}, {BusyTimeout: -1}, {PollInterval: -1}, {Readers: -1}, {IdleConns: -1}, {MaxPayload: -1},
 	} {
 		path := filepath.Join(dir, "file.db")
 		_, err := honker.Open(context.Background(), path, &o)

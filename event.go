@@ -34,9 +34,9 @@ func newEvent[E any](row *row.Event) (*Event[E], error) {
 		Topic:     row.Topic,
 		Key:       row.Key,
 		CreatedAt: row.CreatedAt,
-		Payload:   row.Payload,
+		Payload:   json.RawMessage(row.Payload), // a copy, which the application may change
 	}
-	return e, decodeEvent(row.Payload, &e.Data)
+	return e, decodeEvent(e.Payload, &e.Data)
 }
 
 // readError returns the error for an event whose payload could not be decoded.
@@ -190,7 +190,11 @@ func (h *heldEvent) report(op *settleOp) {
 // endTx runs op, which ends the claim, within tx.
 func (h *heldEvent) endTx(ctx context.Context, tx Tx, op *settleOp) error {
 	report := func() { h.report(op) }
-	q, seen, err := h.member.db.engine.JoinThen(ctx, tx, report)
+	var changes []wake.Change
+	if op.settle.Back {
+		changes = append(changes, wake.Group(groupKey(h.claim.Group)))
+	}
+	q, seen, err := h.member.db.engine.JoinThen(ctx, tx, report, changes...)
 	if err != nil {
 		return err
 	}

@@ -312,10 +312,14 @@ func (g *Group[E]) RedeliverTx(ctx context.Context, tx Tx, offset int64) (bool, 
 
 func (g *group) redeliver(ctx context.Context, c carrier, offset int64) (found bool, err error) {
 	var group int64
-	return g.settleDead(ctx, c, "redeliver event", offset, func(ctx context.Context, q engine.Querier, id int64, now time.Time) (bool, error) {
+	found, err = g.settleDead(ctx, c, "redeliver event", offset, func(ctx context.Context, q engine.Querier, id int64, now time.Time) (bool, error) {
 		group = id
 		return g.db.engine.Stores.Groups.Revive(ctx, q, id, offset, now)
-	}, func() { g.db.engine.Notifier.Wake(wake.Group(groupKey(group))) })
+	})
+	if err == nil && found {
+		err = g.db.wakeAfter(ctx, c, wake.Group(groupKey(group)))
+	}
+	return found, err
 }
 
 // Discard removes a dead event from the group for good. It returns false if there is no such dead event, and
@@ -334,13 +338,12 @@ func (g *Group[E]) DiscardTx(ctx context.Context, tx Tx, offset int64) (bool, er
 func (g *group) discard(ctx context.Context, c carrier, offset int64) (bool, error) {
 	return g.settleDead(ctx, c, "discard event", offset, func(ctx context.Context, q engine.Querier, id int64, _ time.Time) (bool, error) {
 		return g.db.engine.Stores.Groups.Discard(ctx, q, id, offset)
-	}, noted)
+	})
 }
 
-// settleDead calls settle for a dead event and, if the event existed, calls committed after the commit. verb is
-// recorded in the audit log.
+// settleDead calls settle for a dead event. verb is recorded in the audit log.
 func (g *group) settleDead(ctx context.Context, c carrier, verb string, offset int64,
-	settle func(ctx context.Context, q engine.Querier, id int64, now time.Time) (bool, error), committed func()) (found bool, err error) {
+	settle func(ctx context.Context, q engine.Querier, id int64, now time.Time) (bool, error)) (found bool, err error) {
 	if err := errors.Join(g.err, Offset(offset).check()); err != nil {
 		return false, err
 	}
@@ -354,10 +357,6 @@ func (g *group) settleDead(ctx context.Context, c carrier, verb string, offset i
 			return err
 		}
 		return audit.NoteOne(ctx, q, now)
-	}, func() {
-		if found {
-			committed()
-		}
-	})
+	}, noted)
 	return found, err
 }

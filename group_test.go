@@ -203,6 +203,30 @@ func TestMember_Claim_FreshFirst(t *testing.T) {
 	require.Equal(t, []int{1, 2, 3, 4, 5, 2, 1}, order)
 }
 
+// A returned event that another program has deleted from the stream is left out, and the others are claimed.
+func TestMember_Claim_DeletedEvent(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	s := honker.NewStream[int](db, "orders", nil)
+	ctx := testkit.Context(t, testkit.Timeout)
+	offsets := testkit.PublishUpTo(t, s, 3)
+	m, err := s.Group("workers", nil).Join(ctx, "worker-1")
+	require.NoError(t, err)
+	ds, err := m.Claim(ctx, 3)
+	require.NoError(t, err)
+	require.Len(t, ds, 3)
+	for _, d := range ds {
+		require.NoError(t, d.Nack(ctx, nil))
+	}
+	testkit.Exec(t, db, `DELETE FROM _honker_stream WHERE "offset" = $1`, offsets[1])
+	ds, err = m.Claim(ctx, 3)
+	require.NoError(t, err)
+	require.Len(t, ds, 2)
+	for _, d := range ds {
+		require.NotEqual(t, 1, d.Data)
+		require.NoError(t, d.Ack(ctx))
+	}
+}
+
 // A pipe publishes a successor for each event.
 func TestPipe_Successors(t *testing.T) {
 	db := honkertest.Open(t, nil)

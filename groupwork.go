@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
+	"github.com/honker-go/honker/internal/wake"
 	"github.com/honker-go/honker/internal/worker"
 )
 
@@ -57,7 +58,8 @@ func (o *GroupWorkOptions) withDefaults() (GroupWorkOptions, error) {
 //
 // The return value of fn settles the event. nil acks it. An error nacks it: the event is delivered again after the
 // group's Backoff, until no attempts are left. A panic counts as an error whose text includes the stack trace. An
-// event that fn has already settled is left alone. Events are delivered at least once; call [Delivery.AckTx] in fn
+// event that fn has already settled is left alone. The acks of several events share a commit, which begins as soon as a
+// handler has returned and an earlier commit has ended. Events are delivered at least once; call [Delivery.AckTx] in fn
 // for effects that must happen exactly once.
 //
 // The lease is renewed while fn runs. The ctx passed to fn carries the values of Work's ctx. It is cancelled
@@ -83,8 +85,11 @@ func (g *Group[E]) Work(ctx context.Context, fn func(context.Context, *Delivery[
 	return fail("work", g.name, g.db.runLoop(ctx, newGroupWork(ctx, g, o, fn).run))
 }
 
-// groupWork is the state of a running Group.Work: a member that passes its claimed events to handlers, each in
-// its own goroutine.
+// groupWork is the state of a running Group.Work. The goroutine that called Work makes all claims. It claims events and
+// settles handled events in the same transaction, called a step. Handlers run in other goroutines, which end when no
+// claimed event is left.
+//
+//	step ──ready──► handlers ──finished, signal──► step
 type groupWork[E any] struct {
 	group  *Group[E]
 	opts   GroupWorkOptions
@@ -96,18 +101,27 @@ type groupWork[E any] struct {
 	settleCtx      context.Context // when it ends, unsettled events are given up
 	giveUp         context.CancelFunc
 
-	pool     *worker.Reservation // slots shared with other loops; each claimed event holds a slot
-	slots    chan struct{}       // holds a value for each handler that is running or about to run
-	running  sync.WaitGroup      // counts running handlers
-	finished atomic.Int64        // number of handlers that have finished quickly since the last claim
+	pool    *worker.Reservation // slots shared with other loops; each claimed event holds a slot until its handler returns
+	signal  chan struct{}       // capacity 1; an event is finished
+	running sync.WaitGroup      // goroutines
 
-	mu     sync.Mutex // protects active
-	active map[*heldEvent]context.CancelCauseFunc
+	// The following fields belong to the goroutine that called Work.
+	more     bool      // a claim may find events
+	claimed  time.Time // when events were last claimed
+	prefetch worker.Prefetch
+
+	mu       sync.Mutex
+	ready    []*Delivery[E]                         // claimed events that no handler has seen
+	handlers int                                    // goroutines that take events from ready
+	active   map[*heldEvent]context.CancelCauseFunc // events from the start of their handlers until they are settled
+	finished []*settleOp                            // of active, to be settled by the next step
+	quick    int                                    // handlers that have returned quickly since the last claim
+	stopping bool                                   // no handler may start
 }
 
 func newGroupWork[E any](ctx context.Context, g *Group[E], o GroupWorkOptions, fn func(context.Context, *Delivery[E]) error) *groupWork[E] {
 	w := &groupWork[E]{group: g, opts: o, fn: fn, pool: o.Pool.shared().Reserve()}
-	w.slots = make(chan struct{}, o.Workers)
+	w.signal = make(chan struct{}, 1)
 	w.active = make(map[*heldEvent]context.CancelCauseFunc)
 	// When ctx ends, only claiming stops. Handlers may run and settle their events until the drain is over.
 	lasting := context.WithoutCancel(ctx)
@@ -136,7 +150,7 @@ func (w *groupWork[E]) run(ctx context.Context) error {
 		w.member = m
 	}
 	stopRenewing := w.renewLeases()
-	err := w.dispatch(ctx, retry)
+	err := w.loop(ctx, retry)
 	w.drain(stopRenewing)
 	return err
 }
@@ -154,99 +168,267 @@ func (w *groupWork[E]) retryAfter(ctx context.Context, retry *engine.Retry, err 
 	return err
 }
 
-// dispatch starts a handler for each event. It acquires a slot before claiming, so that no leased event has to
-// wait for a slot.
-func (w *groupWork[E]) dispatch(ctx context.Context, retry *engine.Retry) error {
-	events := &prefetcher[E]{member: w.member, size: w.claimSize, pool: w.pool}
-	defer w.pool.Release()
-	defer events.giveBack()
-	for {
-		if err := w.takeSlot(ctx, events); err != nil {
+// loop takes steps until ctx ends.
+func (w *groupWork[E]) loop(ctx context.Context, retry *engine.Retry) error {
+	settling := w.retry(notSettled)
+	for ctx.Err() == nil {
+		finished := w.takeFinished()
+		n := w.reserve(w.want(len(finished)))
+		failures := retry
+		if len(finished) > 0 {
+			failures = settling
+		}
+		var err error
+		if len(finished) == 0 && n == 0 {
+			err = w.wait(ctx)
+		} else if err = w.step(finished, n); err == nil {
+			failures.Reset()
+		}
+		if err == nil {
+			continue
+		}
+		w.pool.Release() // other loops can use the slots during the pause
+		if err := w.retryAfter(ctx, failures, err); err != nil {
 			return err
 		}
-		d, err := events.next(ctx)
-		if err != nil && d != nil {
-			w.pool.Start(1)
-			w.endSlots()
-			continue
-		}
-		if err != nil {
-			<-w.slots
-			w.pool.Release()
-			if err := w.retryAfter(ctx, retry, err); err != nil {
-				return err
-			}
-			continue
-		}
-		retry.Reset()
-		w.start(d)
 	}
+	return engine.Cause(ctx)
 }
 
-// claimSize returns the number of events to claim: the slot already taken plus the free slots. If the last batch was
-// handled quickly, it also adds the number of quick handlers that have finished since, because about that many will
-// finish before the next claim. Slow handlers do not count, because they may all finish together and not free their
-// slots again soon. Slots shared with other loops are never held for a waiting event, so with a Pool nothing is
-// claimed ahead.
-func (w *groupWork[E]) claimSize(pace time.Duration) int {
-	n := 1 + cap(w.slots) - len(w.slots)
-	finished := int(w.finished.Swap(0))
-	if pace < quickPace && w.pool == nil {
-		n += finished
-	}
-	return min(n, mostAhead)
-}
+const notSettled = "event not settled, retrying"
 
-// takeSlot waits for a slot. If the wait is long, it gives back the events that were claimed ahead.
-func (w *groupWork[E]) takeSlot(ctx context.Context, events *prefetcher[E]) error {
-	select {
-	case w.slots <- struct{}{}:
-		return nil
-	default:
+// want returns the number of events to claim once settling events have been settled: an event for each handler without an
+// event, plus as many as have been handled quickly within the last few milliseconds. Slow handlers do not count,
+// because they may all finish together and not be free again soon. With a Pool nothing is claimed ahead, because a
+// waiting event must not hold a slot.
+func (w *groupWork[E]) want(settling int) int {
+	if !w.more {
+		return 0
 	}
-	stale := time.NewTimer(events.stale() - time.Since(events.taken))
-	defer stale.Stop()
-	for {
-		select {
-		case w.slots <- struct{}{}:
-			return nil
-		case <-stale.C:
-			events.giveBack()
-		case <-ctx.Done():
-			return engine.Cause(ctx)
-		}
-	}
-}
-
-// endSlots releases an event's slots.
-func (w *groupWork[E]) endSlots() {
-	w.pool.End()
-	<-w.slots
-}
-
-func (w *groupWork[E]) start(d *Delivery[E]) {
-	w.pool.Start(1)
-	ctx, cancel := context.WithCancelCause(w.handlerCtx)
 	w.mu.Lock()
-	w.active[d.heldEvent] = cancel
-	w.mu.Unlock()
-	w.running.Go(func() { w.handle(ctx, cancel, d) })
+	defer w.mu.Unlock()
+	n := w.idle() + settling
+	if w.pool == nil {
+		n += w.prefetch.Size(time.Now(), w.quick)
+		w.quick = 0
+	}
+	return max(0, min(n, row.ClaimRows))
 }
 
-// handle runs the handler and settles its event.
+// idle returns the number of handlers without an event. It is negative while events are claimed ahead. The caller holds
+// mu.
+func (w *groupWork[E]) idle() int { return w.opts.Workers - len(w.active) - len(w.ready) }
+
+// reserve returns n if the loop has a shared slot. If all slots are taken, it returns 0 and waits in line for a slot. If n is
+// 0, it gives the loop's slots back.
+func (w *groupWork[E]) reserve(n int) int {
+	switch {
+	case n == 0:
+		w.pool.Release()
+	case !w.pool.Ask():
+		return 0
+	}
+	return n
+}
+
+// wait blocks until an event is finished or, if a handler is idle, until a claim may find events. It gives back events that
+// were claimed ahead and have waited for too long, and renews the membership.
+func (w *groupWork[E]) wait(ctx context.Context) error {
+	var published <-chan struct{}
+	if w.looks() {
+		waiter := w.group.db.engine.Notifier.Subscribe(w.member.keys...)
+		defer waiter.Close()
+		ready, err := w.member.ready(ctx) // after subscribing, so that no commit in between is missed
+		if err != nil || ready {
+			w.more = ready
+			return err
+		}
+		published = waiter.C()
+	}
+	timer := time.NewTimer(w.patience())
+	defer timer.Stop()
+	select {
+	case <-w.signal:
+	case <-published:
+		return w.group.db.engine.Notifier.Err()
+	case <-w.pool.Granted():
+	case <-timer.C:
+		if w.patience() <= 0 {
+			w.giveBack()
+		}
+		return w.member.renew(ctx)
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// looks reports whether a handler is idle and the last claim left no events behind.
+func (w *groupWork[E]) looks() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.more && w.idle() > 0
+}
+
+// patience returns how long to wait until the membership is due to be renewed or events that were claimed ahead are given
+// back.
+func (w *groupWork[E]) patience() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.ready) == 0 {
+		return w.member.third()
+	}
+	return min(w.member.third(), w.member.stale()-time.Since(w.claimed))
+}
+
+// step settles finished events and claims up to n events.
+func (w *groupWork[E]) step(finished []*settleOp, n int) error {
+	markSettled(finished, true)
+	s := &groupStep{member: w.member.member, finished: finished, n: n, pool: w.pool}
+	if err := s.write(w.settleCtx); err != nil {
+		markSettled(finished, false)
+		w.undone(s, err)
+		return err
+	}
+	w.settled(finished, s.repeated)
+	if n > 0 {
+		w.more = s.claimed.More
+		w.hand(s.claimed.Events)
+	}
+	return nil
+}
+
+// markSettled marks events as settled while they are being settled, so that a renewal at that time does not report their
+// claims as lost.
+func markSettled(ops []*settleOp, is bool) {
+	for _, op := range ops {
+		op.h.settled.Store(is)
+	}
+}
+
+// undone keeps the finished events of a step that has failed for the next step. A trigger of the application may have
+// refused an event or the claim. Then each event is settled by itself, and the next claim waits until it may find
+// events again.
+func (w *groupWork[E]) undone(s *groupStep, err error) {
+	if w.group.db.engine.Refused(err) {
+		w.more = false
+		for _, op := range s.finished {
+			w.running.Go(func() { w.settleAlone(op) })
+		}
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.finished = append(s.finished, w.finished...)
+}
+
+// settleAlone settles an event until it succeeds or Work gives up.
+func (w *groupWork[E]) settleAlone(op *settleOp) {
+	all, retry := []*settleOp{op}, w.retry(notSettled)
+	for {
+		markSettled(all, true)
+		err := w.group.db.engine.Write(w.settleCtx, "", op)
+		if err == nil {
+			w.settled(all, false)
+			return
+		}
+		markSettled(all, false)
+		if retry.After(w.settleCtx, err) != nil {
+			w.forget(op.h)
+			return
+		}
+	}
+}
+
+// settled reports the outcomes of settled events and drops the events. repeated means that they may have been settled by
+// an earlier commit.
+func (w *groupWork[E]) settled(ops []*settleOp, repeated bool) {
+	log, back := w.group.db.opts.Logger, false
+	for _, op := range ops {
+		h := op.h
+		switch {
+		case !op.out.Held && !h.settledTx.Load() && !repeated:
+			log.Warn("honker: group: claim lost, the event will be delivered again", "group", w.group.name, "event", h.claim.Offset)
+		case op.out.Held && op.settle.Back && !op.out.Died:
+			log.Info("honker: attempt failed", "topic", w.group.s.name, "group", w.group.name, "event", h.claim.Offset,
+				"attempt", h.attempts, "next", w.group.db.engine.Now().Add(op.rest), "error", worker.Reason(op.cause))
+		}
+		h.report(op)
+		back = back || op.out.Held && op.settle.Back
+		w.forget(h)
+	}
+	if back {
+		w.group.db.engine.Notifier.Wake(wake.Group(groupKey(w.member.id)))
+	}
+}
+
+// hand passes claimed events to handlers. It starts no more goroutines than there are events.
+func (w *groupWork[E]) hand(rows []row.Delivery) {
+	if len(rows) == 0 {
+		return
+	}
+	w.claimed = time.Now()
+	w.pool.Start(len(rows))
+	bytes := 0
+	for _, r := range rows {
+		bytes += len(r.Payload)
+	}
+	w.prefetch.Saw(bytes, len(rows))
+	decoded := w.member.decodeAll(w.settleCtx, rows)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, d := range decoded {
+		if d.err != nil { // the event is dead
+			w.pool.End()
+			continue
+		}
+		w.ready = append(w.ready, d.delivery)
+	}
+	for n := min(len(w.ready), w.opts.Workers-w.handlers); n > 0; n-- {
+		w.handlers++
+		w.running.Go(w.serve)
+	}
+}
+
+// serve handles events until none is left.
+func (w *groupWork[E]) serve() {
+	ended := false
+	defer func() {
+		if !ended { // the handler has called runtime.Goexit, as t.FailNow does
+			w.running.Go(w.serve)
+		}
+	}()
+	for {
+		d, ctx, cancel := w.next()
+		if d == nil {
+			ended = true
+			return
+		}
+		w.handle(ctx, cancel, d)
+	}
+}
+
+// next returns the next event and the ctx of its handler. It returns nil if the calling goroutine must end.
+func (w *groupWork[E]) next() (*Delivery[E], context.Context, context.CancelCauseFunc) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.ready) == 0 || w.stopping {
+		w.handlers--
+		return nil, nil, nil
+	}
+	d := w.ready[0]
+	w.ready = w.ready[1:]
+	ctx, cancel := context.WithCancelCause(w.handlerCtx)
+	w.active[d.heldEvent] = cancel
+	return d, ctx, cancel
+}
+
+// handle runs the handler and passes its outcome to the next step.
 func (w *groupWork[E]) handle(ctx context.Context, cancel context.CancelCauseFunc, d *Delivery[E]) {
 	began, err := time.Now(), worker.ErrGoexit
-	// Run in a defer because the handler may call runtime.Goexit, as t.FailNow does.
+	// Deferred, because the handler may call runtime.Goexit.
 	defer func() {
-		w.settle(ctx, d, err)
-		w.mu.Lock()
-		delete(w.active, d.heldEvent)
-		w.mu.Unlock()
 		cancel(nil)
-		if time.Since(began) < quickPace {
-			w.finished.Add(1)
-		}
-		w.endSlots()
+		w.finish(d, err, time.Since(began) < quickPace)
 	}()
 	err = w.attempt(ctx, d)
 }
@@ -261,45 +443,39 @@ func (w *groupWork[E]) attempt(ctx context.Context, d *Delivery[E]) (err error) 
 	return w.fn(ctx, d)
 }
 
-// settle acks the event or gives it back after its handler returned failure, which may be nil.
-func (w *groupWork[E]) settle(ctx context.Context, d *Delivery[E], failure error) {
-	if d.settled.Load() { // by the handler
+// finish ends the handling of an event with the handler's error, which may be nil.
+func (w *groupWork[E]) finish(d *Delivery[E], failure error, quick bool) {
+	op := w.outcome(d, failure)
+	w.mu.Lock()
+	if quick {
+		w.quick++
+	}
+	if op == nil {
+		delete(w.active, d.heldEvent)
+	} else {
+		w.finished = append(w.finished, op)
+	}
+	w.mu.Unlock()
+	w.pool.End()
+	w.wakeLoop()
+}
+
+// outcome decides how to settle an event after its handler returned failure, which may be nil. It returns nil if nothing
+// is left to settle.
+func (w *groupWork[E]) outcome(d *Delivery[E], failure error) *settleOp {
+	switch {
+	case d.settled.Load(): // by the handler
 		if failure != nil {
 			w.group.db.opts.Logger.Warn("honker: group: a handler returned an error after it settled its event; the error is ignored",
 				"group", w.group.name, "event", d.Offset, "attempt", d.Attempts, "error", engine.Describe(failure))
 		}
-		return
+		return nil
+	case failure == nil:
+		return d.ackOp()
+	case w.handlerCtx.Err() != nil:
+		return nil // Work has ended and the handler did not fail; leaving the group returns the event without using up an attempt
 	}
-	if failure != nil && w.handlerCtx.Err() != nil {
-		return // Work has ended and the handler did not fail; leaving the group returns the event without using up an attempt
-	}
-	settle := d.ack
-	if failure != nil {
-		rest := w.backoff(d, failure)
-		settle = func(ctx context.Context) error { return w.nack(ctx, d, rest, failure) }
-	}
-	retry := w.retry("event not settled, retrying")
-	for {
-		err := settle(w.settleCtx)
-		if errors.Is(err, ErrClaimLost) && !d.settledTx.Load() {
-			w.group.db.opts.Logger.Warn("honker: group: claim lost, the event will be delivered again",
-				"group", w.group.name, "event", d.Offset)
-		}
-		if err == nil || errors.Is(err, ErrClaimLost) || retry.After(w.settleCtx, err) != nil {
-			return
-		}
-	}
-}
-
-// nack gives back an event whose handler failed, and logs the failure. If the event dies, nack reports its death.
-func (w *groupWork[E]) nack(ctx context.Context, d *Delivery[E], rest time.Duration, failure error) error {
-	op := d.nackOp(rest, w.group.opts.MaxAttempts, failure)
-	if err := d.giveBack(ctx, op); err != nil || op.out.Died {
-		return err
-	}
-	w.group.db.opts.Logger.Info("honker: attempt failed", "topic", w.group.s.name, "group", w.group.name,
-		"event", d.Offset, "attempt", d.Attempts, "next", w.group.db.engine.Now().Add(rest), "error", worker.Reason(failure))
-	return nil
+	return d.nackOp(w.backoff(d, failure), w.group.opts.MaxAttempts, failure)
 }
 
 // backoff returns the delay before the next attempt, or a minute if Backoff panics.
@@ -312,6 +488,44 @@ func (w *groupWork[E]) backoff(d *Delivery[E], failure error) (rest time.Duratio
 		}
 	}()
 	return d.backoff(failure)
+}
+
+// takeFinished returns the events to settle.
+func (w *groupWork[E]) takeFinished() []*settleOp {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	finished := w.finished
+	w.finished = nil
+	return finished
+}
+
+// forget drops an event that has ended or was given up.
+func (w *groupWork[E]) forget(h *heldEvent) {
+	w.mu.Lock()
+	delete(w.active, h)
+	w.mu.Unlock()
+	w.wakeLoop()
+}
+
+func (w *groupWork[E]) wakeLoop() {
+	select {
+	case w.signal <- struct{}{}:
+	default:
+	}
+}
+
+// giveBack returns events that no handler has seen to the group.
+func (w *groupWork[E]) giveBack() {
+	w.mu.Lock()
+	unseen := w.ready
+	w.ready = nil
+	w.mu.Unlock()
+	held := make([]row.Holding, len(unseen))
+	for i, d := range unseen {
+		held[i] = d.claim
+		w.pool.End()
+	}
+	w.member.release(held)
 }
 
 // renewLeases keeps renewing the membership and the leases of running events until stop is called.
@@ -388,26 +602,51 @@ func (w *groupWork[E]) lose(lost []*heldEvent) {
 	}
 }
 
-// drain waits for the handlers and cancels those that take too long. It then leaves the group, which gives back
-// unsettled events.
+// drain gives back the events that no handler has seen, waits for the handlers, and cancels slow handlers. It
+// then leaves the group, which gives back unsettled events.
 func (w *groupWork[E]) drain(stopRenewing func()) {
 	defer w.running.Wait()
-	finished := make(chan struct{})
-	go func() { w.running.Wait(); close(finished) }()
+	w.mu.Lock()
+	w.stopping = true
+	w.mu.Unlock()
+	w.pool.Release()
+	w.giveBack()
 	cancelling := time.AfterFunc(w.opts.DrainTimeout, func() { w.cancelHandlers(worker.ErrEnded) })
 	defer cancelling.Stop()
-	over := time.NewTimer(max(w.opts.DrainTimeout, w.opts.DrainTimeout+worker.CancelGrace)) // max, because the sum may overflow
+	// max, because the sum may overflow
+	over := time.AfterFunc(max(w.opts.DrainTimeout, w.opts.DrainTimeout+worker.CancelGrace), w.giveUp)
 	defer over.Stop()
-	select {
-	case <-finished:
-	case <-over.C:
-		w.group.db.opts.Logger.Warn("honker: group: a handler is still running after its context was cancelled; its event is returned to the group",
-			"group", w.group.name)
-		w.giveUp()
-	}
+	w.settleLast()
 	stopRenewing() // a heartbeat after leaving would rejoin the group
 	err := w.member.leave(context.WithoutCancel(w.settleCtx))
 	if err != nil && !engine.Final(err) {
 		w.group.db.opts.Logger.Error("honker: group: the member could not leave the group, its leases will lapse", "group", w.group.name, "error", err)
 	}
+}
+
+// settleLast settles events until no handler is left or settleCtx ends.
+func (w *groupWork[E]) settleLast() {
+	retry := w.retry(notSettled)
+	for w.busy() {
+		if finished := w.takeFinished(); len(finished) > 0 {
+			if err := w.step(finished, 0); err != nil && retry.After(w.settleCtx, err) != nil {
+				return
+			}
+			continue
+		}
+		select {
+		case <-w.signal:
+		case <-w.settleCtx.Done():
+			w.group.db.opts.Logger.Warn("honker: group: a handler is still running after its context was cancelled; its event is returned to the group",
+				"group", w.group.name)
+			return
+		}
+	}
+}
+
+// busy reports whether handlers run or have events to settle.
+func (w *groupWork[E]) busy() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.active) > 0
 }

@@ -231,6 +231,55 @@ func TestGroup_Work_ClaimLost(t *testing.T) {
 	}
 }
 
+// A lost claim does not keep events that were handled at the same time from being acked.
+func TestGroup_Work_ClaimLostAmongOthers(t *testing.T) {
+	testkit.FileOnly(t)
+	synctest.Test(t, func(t *testing.T) {
+		db, log := logged(t)
+		g := stocked(t, db, 5).Group("g", &honker.GroupOptions{Lease: time.Hour})
+		stop := workGroup(t, g, func(_ context.Context, d *honker.Delivery[int]) error {
+			time.Sleep(time.Minute)
+			if d.Data == 5 {
+				return testkit.ErrCause
+			}
+			return nil
+		}, &honker.GroupWorkOptions{Workers: 5})
+		synctest.Wait()
+		testkit.Exec(t, db, `UPDATE _honkerx_group_claims SET deadline_ms = 1 WHERE offset IN (2, 5)`)
+		lost := given(t, enrol(t, g, "thief"), 5)
+		require.Len(t, lost, 2)
+		time.Sleep(2 * time.Minute)
+		info := testkit.GroupInfo(t, g)
+		require.Equal(t, []int64{2, 0, 1}, []int64{info.Leased, info.Reclaim, info.LowWater}, "1, 3 and 4 are acked")
+		require.Equal(t, 2, log.Times("claim lost"))
+		for _, d := range lost {
+			require.NoError(t, d.Ack(t.Context()))
+		}
+		require.NoError(t, stop())
+		require.EqualValues(t, 5, testkit.GroupInfo(t, g).LowWater)
+	})
+}
+
+// An event that cannot be settled does not keep other events from being claimed and acked.
+func TestGroup_Work_SettleRefused(t *testing.T) {
+	testkit.FileOnly(t)
+	testkit.Bubble(t, func(t *testing.T, db *honker.DB, _ *testkit.Recorder) {
+		g := stocked(t, db, 100).Group("g", &honker.GroupOptions{Lease: 10 * time.Second})
+		testkit.Exec(t, db, `CREATE TRIGGER no BEFORE DELETE ON _honkerx_group_claims WHEN old.offset = 3 BEGIN SELECT RAISE(ABORT, 'no'); END`)
+		handled := make(chan int, 1000)
+		stop := workGroup(t, g, func(_ context.Context, d *honker.Delivery[int]) error { handled <- d.Data; return nil },
+			&honker.GroupWorkOptions{Workers: 2})
+		time.Sleep(time.Minute)
+		info := testkit.GroupInfo(t, g)
+		require.Equal(t, []int64{1, 2, 0}, []int64{info.Leased, info.LowWater, info.Lag})
+		testkit.Exec(t, db, `DROP TRIGGER no`)
+		time.Sleep(time.Minute)
+		require.EqualValues(t, 100, testkit.GroupInfo(t, g).LowWater)
+		require.NoError(t, stop())
+		require.Len(t, handled, 100)
+	})
+}
+
 // Storage errors during a join, a claim or a settle are logged and retried.
 func TestGroup_Work_Retries(t *testing.T) {
 	testkit.FileOnly(t)

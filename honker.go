@@ -45,6 +45,12 @@ type Options struct {
 	BusyTimeout time.Duration
 	// Readers limits honker's concurrent reads and the idle connections kept by SQL; default 8.
 	Readers int
+	// IdleConns is the number of open connections above which quiet files close theirs; default 128. It counts the
+	// connections of all files that this process has opened with [Open], and those of their [DB.SQL]. A file is quiet
+	// if none of its connections has been used for five to ten seconds. The file that was used last closes its
+	// connections last. Waiting goroutines are woken as before, and the next use opens a connection. Transactions,
+	// rows, a sql.Conn and prepared statements keep theirs open. [Attach] and [Connector] ignore IdleConns.
+	IdleConns int
 	// PollInterval is how often honker checks for commits by other processes on systems that do not notify it of
 	// them. The interval grows up to 100ms while the file is quiet. The default is 1ms.
 	PollInterval time.Duration
@@ -142,6 +148,9 @@ func (o *Options) withDefaults() (Options, error) {
 	if out.Readers == 0 {
 		out.Readers = 8
 	}
+	if out.IdleConns == 0 {
+		out.IdleConns = 128
+	}
 	if out.PollInterval == 0 {
 		out.PollInterval = time.Millisecond
 	}
@@ -161,8 +170,8 @@ func (o *Options) validate() error {
 	if o.Durability != Normal && o.Durability != Full {
 		return fmt.Errorf("%w: unknown Durability %d", ErrInvalid, o.Durability)
 	}
-	if o.Readers < 0 || o.MaxPayload < 0 || o.CountLimit < 0 {
-		return fmt.Errorf("%w: Readers, MaxPayload and CountLimit must not be negative", ErrInvalid)
+	if o.Readers < 0 || o.IdleConns < 0 || o.MaxPayload < 0 || o.CountLimit < 0 {
+		return fmt.Errorf("%w: Readers, IdleConns, MaxPayload and CountLimit must not be negative", ErrInvalid)
 	}
 	return errors.Join(engine.NotNegative("BusyTimeout", o.BusyTimeout), engine.NotNegative("PollInterval", o.PollInterval),
 		engine.NotNegative("NotificationTTL", o.NotificationTTL))
@@ -195,6 +204,9 @@ type DB struct {
 	// file in order of arrival.
 	waiting wake.KeyedMutex
 
+	// pages are the pages that subscriptions of this DB are about to read.
+	pages engine.SharedReads[pageKey, row.EventPage]
+
 	otherLimits sync.Map // names of rate limits for which some other handle has a larger limit
 }
 
@@ -205,6 +217,7 @@ func init() {
 		Job:   func(row row.Job, now time.Time, c engine.Codec) any { return infoOf(&row, now, c) },
 		Stats: func(row engine.QueueStats) any { return statsOf(row) },
 	})
+	engine.RegisterAlong(func(f engine.Along) any { return EnqueueOption(func(o *enqueueOptions) { o.along = f }) })
 	engine.RegisterPipe(func(ctx context.Context, e *engine.Engine, stream any, consumer string, to engine.Sink) error {
 		return stream.(pipeable).pipe(ctx, e, consumer, to)
 	})
@@ -273,8 +286,10 @@ func (db *DB) encode(v any) (string, error) { return engine.Encode(v, db.opts.Ma
 // which the transaction can only be rolled back. The rows of a statement that writes, such as INSERT … RETURNING, are
 // all read before the first row is returned. Prepared statements are cached.
 //
-// The number of connections is unlimited, and up to Readers+1 idle connections stay open. Use SetMaxOpenConns and the
-// other methods of sql.DB to change this. [DB.Close] closes the pool, unless the pool was attached.
+// The number of connections is unlimited, and up to Readers+1 idle connections stay open, or fewer in a process with
+// many files (see [Options.IdleConns]); until its next use, sql.DB counts a connection as idle that was closed for that
+// reason. Use SetMaxOpenConns and the other methods of sql.DB to change this. [DB.Close] closes the pool, unless the pool
+// was attached.
 //
 // The connections provide honker's SQL functions, such as honker_enqueue and notify, with the same names,
 // arguments and results as in the other bindings; docs/sql.md lists them. The functions can also be used in

@@ -67,6 +67,12 @@ type JobInfo struct {
 	Headers        map[string]string // see [Headers]; nil for none
 	Progress       *Progress         // see [Job.SetProgress]; nil if none was set, and always nil in handlers
 
+	// StartedAt is the time at which the handler of a running job was called or, for [Queue.Claim], at which the job was
+	// claimed. It is set in results of [Queue.Get] and package admin. It is zero if the job does not run, if the attempt
+	// is younger than about two seconds, or if it is unknown, because another binding has claimed the job, or
+	// Queue.Claim has and the claim was never extended.
+	StartedAt time.Time
+
 	codec Codec         // codec of the DB from which the job was read; nil for none
 	claim *worker.Claim // set for a JobInfo passed to a Middleware
 }
@@ -103,6 +109,7 @@ func infoOf(r *row.Job, now time.Time, c Codec) JobInfo {
 		codec:          c,
 		Batch:          r.Batch,
 		Progress:       progressOf(r.Progress),
+		StartedAt:      r.StartedAt,
 	}
 }
 
@@ -260,6 +267,8 @@ func (q *queue) wakeSettled(end *worker.SettleOp) {
 	switch {
 	case end.SlowDown || q.source.Limited(), end.Became == worker.Released, end.Became == worker.Retried && !end.RunAt.After(q.db.engine.Now()):
 		q.db.engine.Notifier.Wake(wake.Queue(q.name))
+	case end.Became == worker.Retried, end.Became == worker.Snoozed:
+		q.db.engine.Notifier.Announce(end.RunsAt(), wake.Queue(q.name))
 	case end.Became == worker.Died, end.Became == worker.Acked && end.Claim.Result.Load() != nil:
 		q.db.engine.Notifier.Wake(wake.Job(end.Claim.ID))
 	}
@@ -375,6 +384,9 @@ func (j *Job[T]) Extend(ctx context.Context, by time.Duration) error {
 		return failID("extend job", j.ID, err)
 	}
 	err := j.q.db.engine.Write(ctx, "", j.q.source.Extend(j.claim, by))
+	if err == nil {
+		j.q.db.engine.Notifier.Announce(j.q.db.engine.Now().Add(by), wake.Queue(j.q.name)) // the lease may lapse earlier than before
+	}
 	return failID("extend job", j.ID, err)
 }
 

@@ -204,21 +204,17 @@ func (q *queue) setLimitsTx(ctx context.Context, tx Tx, l Limits) error {
 	if err := errors.Join(q.err, err); err != nil {
 		return err
 	}
-	changed := false
 	audit := q.db.engine.AuditActor(ctx, "set limits", "queue", q.name)
 	return q.db.write(ctx, within(tx), func(ctx context.Context, tx engine.Querier, now time.Time) error {
-		if changed, err = q.db.engine.Stores.Limits.Set(ctx, tx, q.name, row); err != nil || !changed {
+		changed, err := q.db.engine.Stores.Limits.Set(ctx, tx, q.name, row)
+		if err != nil || !changed {
 			return err
 		}
 		if err := q.fitWithin(ctx, tx, now); err != nil {
 			return err
 		}
 		return audit.NoteOne(ctx, tx, now)
-	}, func() {
-		if changed {
-			q.db.engine.Notifier.Wake(wake.Queue(q.name))
-		}
-	})
+	}, noted, wake.Queue(q.name))
 }
 
 // fitWithin is like fitJobs, but does everything in the transaction tx.
@@ -330,7 +326,14 @@ func (q *queue) pause(ctx context.Context, c carrier, opts *PauseOptions) (bool,
 	if opts != nil {
 		key = opts.Key
 	}
-	audit := q.db.engine.AuditActor(ctx, "pause", q.auditTarget(key)...)
+	target := q.auditTarget(key)
+	if row.Reason != "" {
+		target = append(target, "reason", row.Reason)
+	}
+	if !row.Until.IsZero() {
+		target = append(target, "until", row.Until.UTC().Format(time.RFC3339))
+	}
+	audit := q.db.engine.AuditActor(ctx, "pause", target...)
 	write := func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 		if was, err = q.db.engine.Stores.Pauses.Set(ctx, tx, q.name, key, row, now); err != nil {
 			return err
@@ -341,9 +344,8 @@ func (q *queue) pause(ctx context.Context, c carrier, opts *PauseOptions) (bool,
 		if key == "" {
 			q.db.running.Release(q.name)
 		}
-		q.db.engine.Notifier.Wake(wake.Queue(q.name)) // sleeping workers must learn about Until
 		q.db.opts.Observer.Paused(observe.Paused{Queue: q.name, Key: key, Until: row.Until, Actor: engine.Actor(ctx)})
-	})
+	}, wake.Queue(q.name)) // sleeping workers must learn about Until
 	return err == nil && !was, err
 }
 
@@ -411,12 +413,10 @@ func (q *queue) endPause(ctx context.Context, c carrier, key string) (was bool, 
 		return audit.NoteOne(ctx, tx, now)
 	}
 	err = q.db.write(ctx, c, write, func() {
-		if !was {
-			return
+		if was {
+			q.db.opts.Observer.Paused(observe.Paused{Queue: q.name, Key: key, Resumed: true, Actor: engine.Actor(ctx)})
 		}
-		q.db.engine.Notifier.Wake(wake.Queue(q.name))
-		q.db.opts.Observer.Paused(observe.Paused{Queue: q.name, Key: key, Resumed: true, Actor: engine.Actor(ctx)})
-	})
+	}, wake.Queue(q.name))
 	if err != nil || !was {
 		return false, err
 	}

@@ -124,7 +124,7 @@ func (db *DB) maintain(ctx context.Context, every time.Duration) error {
 // chore is a named task in a round.
 type chore struct {
 	what string
-	do   func(context.Context) error
+	do   func(context.Context) (n int, err error) // n is the number of rows that were changed, as far as it is known
 }
 
 func (db *DB) chores() []chore {
@@ -142,6 +142,7 @@ func (db *DB) chores() []chore {
 		{"results", db.sweep(s.Results, 0)},
 		{"batches", db.sweep(s.Batches, batchAge)},
 		{"dispatch", db.sweepDispatch},
+		{"flows", db.sweep(s.Runs, 0)},
 		{"inbox", db.sweep(s.Received, 0)},
 		{"workers", db.sweepWorkers},
 		{"traffic", db.sweep(s.Minutes, traffic.Kept)},
@@ -164,8 +165,13 @@ func (db *DB) maintainOnce(ctx context.Context) error {
 	}
 	began := time.Now()
 	var failed []string
+	var did []observe.Chore
 	for _, c := range db.chores() {
-		err := db.engine.WrapCause(c.do(ctx))
+		n, err := c.do(ctx)
+		err = db.engine.WrapCause(err)
+		if n > 0 {
+			did = append(did, observe.Chore{Name: c.what, N: int64(n)})
+		}
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -176,7 +182,7 @@ func (db *DB) maintainOnce(ctx context.Context) error {
 			db.opts.Logger.Warn("honker: maintenance failed, retrying in the next round", "chore", c.what, "error", err)
 		}
 	}
-	db.opts.Observer.Maintained(observe.Maintained{Took: time.Since(began), Failed: failed})
+	db.opts.Observer.Maintained(observe.Maintained{Took: time.Since(began), Failed: failed, Did: did})
 	return nil
 }
 
@@ -214,27 +220,29 @@ func (db *DB) eachPart(ctx context.Context, s engine.Sweep, do func(row.Part) er
 }
 
 // sweep returns a chore that sweeps all parts.
-func (db *DB) sweep(s engine.Sweep, age time.Duration) func(context.Context) error {
-	return func(ctx context.Context) error {
-		return db.eachPart(ctx, s, func(part row.Part) error {
-			_, err := db.sweepPart(ctx, s, part, age)
+func (db *DB) sweep(s engine.Sweep, age time.Duration) func(context.Context) (int, error) {
+	return func(ctx context.Context) (total int, err error) {
+		err = db.eachPart(ctx, s, func(part row.Part) error {
+			n, err := db.sweepPart(ctx, s, part, age)
+			total += n
 			return err
 		})
+		return total, err
 	}
 }
 
 // fitAll completes adjustments that other processes have left unfinished because they died.
-func (db *DB) fitAll(ctx context.Context) error {
-	return db.eachPart(ctx, db.engine.Stores.Sweeps.Fits, func(part row.Part) error { return db.fitJobs(ctx, part.Name) })
+func (db *DB) fitAll(ctx context.Context) (int, error) {
+	return 0, db.eachPart(ctx, db.engine.Stores.Sweeps.Fits, func(part row.Part) error { return db.fitJobs(ctx, part.Name) })
 }
 
 // shrink truncates the write-ahead log of a database file.
-func (db *DB) shrink(ctx context.Context) error {
+func (db *DB) shrink(ctx context.Context) (int, error) {
 	f, err := db.engine.File("maintain")
 	if err != nil {
-		return nil // there is no log
+		return 0, nil // there is no log
 	}
-	return f.Shrink(ctx, db.opts.WALLimit)
+	return 0, f.Shrink(ctx, db.opts.WALLimit)
 }
 
 // checkIdentity returns an error if the database file was replaced.
@@ -246,9 +254,9 @@ func (db *DB) checkIdentity() error {
 	return f.CheckIdentity()
 }
 
-func (db *DB) sweepNotifications(ctx context.Context) error {
+func (db *DB) sweepNotifications(ctx context.Context) (int, error) {
 	if db.opts.NotificationTTL == 0 {
-		return nil
+		return 0, nil
 	}
 	return db.sweep(db.engine.Stores.Sweeps.Messages, db.opts.NotificationTTL)(ctx)
 }
@@ -258,53 +266,55 @@ func (db *DB) sweepNotifications(ctx context.Context) error {
 const dispatchAge = time.Hour
 
 // sweepDispatch cleans up package dispatch's tables, if the file has them.
-func (db *DB) sweepDispatch(ctx context.Context) error {
+func (db *DB) sweepDispatch(ctx context.Context) (total int, err error) {
 	s := &db.engine.Stores.Sweeps
-	if err := db.sweep(s.Sent, dispatchAge)(ctx); err != nil {
-		return err
+	if total, err = db.sweep(s.Sent, dispatchAge)(ctx); err != nil {
+		return total, err
 	}
 	if err := db.eachPart(ctx, s.Replies, func(part row.Part) error {
 		n, err := db.sweepPart(ctx, s.Replies, part, dispatchAge)
-		if n > 0 {
+		if total += n; n > 0 {
 			db.opts.Logger.Info("honker: deleted replies that no caller has read within an hour", "prefix", part.Name, "replies", n)
 		}
 		return err
 	}); err != nil {
-		return err
+		return total, err
 	}
-	return db.sweep(s.Actors, 0)(ctx)
+	n, err := db.sweep(s.Actors, 0)(ctx)
+	return total + n, err
 }
 
 // sweepWorkers deletes the rows of Work loops whose processes are gone. Starting a Work loop does the same.
-func (db *DB) sweepWorkers(ctx context.Context) error {
+func (db *DB) sweepWorkers(ctx context.Context) (int, error) {
 	var all []row.Worker
 	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		all, err = db.engine.Stores.Workers.List(ctx, q, "")
 		return err
 	})
-	if err != nil || len(presence.Left(all, db.engine.Now())) == 0 {
-		return err
+	gone := len(presence.Left(all, db.engine.Now()))
+	if err != nil || gone == 0 {
+		return 0, err
 	}
-	return db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
+	return gone, db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
 		return presence.Sweep(ctx, q, db.engine.Stores.Workers, now)
 	}))
 }
 
-func (db *DB) compactAll(ctx context.Context) error {
+func (db *DB) compactAll(ctx context.Context) (total int, err error) {
 	var retained []row.Retention
-	err := db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+	err = db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
 		retained, err = db.engine.Stores.Retentions.List(ctx, q, "")
 		return err
 	})
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var errs []error
 	for _, r := range retained {
-		s := &stream{db: db, name: r.Topic}
-		if _, err := s.compact(ctx); err != nil {
+		stats, err := (&stream{db: db, name: r.Topic}).compact(ctx)
+		if total += int(stats.Deleted); err != nil {
 			errs = append(errs, fmt.Errorf("topic %q: %w", r.Topic, err))
 		}
 	}
-	return errors.Join(errs...)
+	return total, errors.Join(errs...)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -127,7 +129,7 @@ func (m *member) deadline(now time.Time) time.Time { return now.Add(m.group.opts
 // [ErrNotFound] if the group was deleted, and [ErrInvalid] if n is not positive.
 func (m *Member[E]) Claim(ctx context.Context, n int) ([]*Delivery[E], error) {
 	for {
-		claimed, _, err := m.claim(ctx, n, nil, false)
+		claimed, _, err := m.claim(ctx, n, false)
 		if err != nil || len(claimed) == 0 {
 			return nil, fail("claim from group", m.group.name, err)
 		}
@@ -149,9 +151,9 @@ type decoded[E any] struct {
 	err      error // decoding error
 }
 
-// claim implements Claim. If pool is not nil, it claims no more events than pool has slots for. ready means that
-// the caller has just seen that there are events. more reports whether there may be further events.
-func (m *Member[E]) claim(ctx context.Context, n int, pool *worker.Reservation, ready bool) (out []decoded[E], more bool, err error) {
+// claim implements Claim. ready means that the caller has just seen that there are events. more reports whether there may
+// be further events.
+func (m *Member[E]) claim(ctx context.Context, n int, ready bool) (out []decoded[E], more bool, err error) {
 	if n <= 0 {
 		return nil, false, fmt.Errorf("%w: the number of events must be positive, got %d", ErrInvalid, n)
 	}
@@ -165,14 +167,14 @@ func (m *Member[E]) claim(ctx context.Context, n int, pool *worker.Reservation, 
 		if !ready {
 			return nil, false, m.renew(ctx)
 		}
-		claimed, err := m.claimRows(ctx, n, pool)
-		if err != nil {
+		step := &groupStep{member: m.member, n: n}
+		if err := step.write(ctx); err != nil {
 			return nil, false, err
 		}
-		if len(claimed.Events) > 0 {
+		if claimed := step.claimed; len(claimed.Events) > 0 {
 			return m.decodeAll(ctx, claimed.Events), claimed.More, nil
 		}
-		ready = claimed.More
+		ready = step.claimed.More
 	}
 }
 
@@ -196,25 +198,82 @@ func (m *member) ready(ctx context.Context) (bool, error) {
 	return s.Ready, err
 }
 
-// claimRows claims up to n events. It may return none even if there are more to claim.
-func (m *member) claimRows(ctx context.Context, n int, pool *worker.Reservation) (claimed row.GroupClaimed, err error) {
-	err = m.db.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-		claimed, err = m.db.engine.Stores.Groups.Claim(ctx, q, row.GroupClaim{
-			Member: m.identity, N: pool.Fill(min(n, row.ClaimRows)), MaxAttempts: m.group.opts.MaxAttempts, Expires: m.deadline(now),
-		}, now)
-		if err != nil {
+// groupStep settles handled events and claims new ones for a member, in one transaction. A commit costs more than all of
+// its statements together.
+type groupStep struct {
+	member   *member
+	finished []*settleOp
+	n        int                 // number of events to claim; 0: none
+	pool     *worker.Reservation // has a slot for each event to claim; nil if no slots are needed
+
+	exact    bool             // a lease was lost; find out which
+	repeated bool             // an earlier commit of this step may have taken effect
+	claimed  row.GroupClaimed // after write; it may be empty even if there are more events
+}
+
+// write commits the step. If a lease was lost, it runs the step a second time with exact set.
+func (s *groupStep) write(ctx context.Context) error {
+	e := s.member.db.engine
+	err := e.Write(ctx, "", s)
+	if errors.Is(err, row.ErrClaimsLost) {
+		s.exact = true
+		err = e.Write(ctx, "", s)
+	}
+	if err != nil {
+		return err
+	}
+	for _, d := range s.claimed.Dead {
+		s.member.group.reportDeath(d.Offset, int(d.Attempts), errExhausted)
+	}
+	return nil
+}
+
+// Single implements engine.Op.
+func (s *groupStep) Single() bool { return false }
+
+// Again implements engine.Fenced. Events that an earlier run has claimed stay claimed until their leases expire.
+func (s *groupStep) Again() { s.repeated = true }
+
+// Run implements engine.Op.
+func (s *groupStep) Run(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+	if err := s.settle(ctx, q, now); err != nil || s.n == 0 {
+		return err
+	}
+	m := s.member
+	s.claimed, err = m.db.engine.Stores.Groups.Claim(ctx, q, row.GroupClaim{
+		Member: m.identity, N: s.pool.Fill(min(s.n, row.ClaimRows)), MaxAttempts: m.group.opts.MaxAttempts, Expires: m.deadline(now),
+	}, now)
+	if err != nil {
+		return err
+	}
+	return m.heartbeat(ctx, q, now)
+}
+
+// settle acks events together as long as no lease is lost, and settles the rest one after another.
+func (s *groupStep) settle(ctx context.Context, q engine.Querier, now time.Time) error {
+	var acks []row.Holding
+	for _, op := range s.finished {
+		if op.acks() && !s.exact {
+			op.out.Held = true
+			acks = append(acks, op.h.claim)
+			continue
+		}
+		if err := op.Run(ctx, q, now); err != nil {
 			return err
 		}
-		return m.heartbeat(ctx, q, now)
-	}))
-	if err != nil {
-		return row.GroupClaimed{}, err
 	}
-	for _, d := range claimed.Dead {
-		m.group.reportDeath(d.Offset, int(d.Attempts), errExhausted)
+	if len(acks) == 0 {
+		return nil
 	}
-	return claimed, nil
+	n, err := s.member.db.engine.Stores.Groups.Ack(ctx, q, acks, now)
+	if err == nil && n < len(acks) {
+		err = row.ErrClaimsLost
+	}
+	return err
 }
+
+// acks reports whether o acks an event that its handler has not settled in a transaction of its own.
+func (o *settleOp) acks() bool { return !o.settle.Back && !o.h.settledTx.Load() }
 
 // decodeAll converts rows to deliveries and dead-letters the events that do not decode.
 func (m *Member[E]) decodeAll(ctx context.Context, rows []row.Delivery) []decoded[E] {
@@ -267,7 +326,6 @@ func (m *member) leave(ctx context.Context) error {
 func (m *Member[E]) All(ctx context.Context) iter.Seq2[*Delivery[E], error] {
 	return func(yield func(*Delivery[E], error) bool) {
 		p := &prefetcher[E]{member: m}
-		p.size = p.sizeByPace
 		defer p.giveBack()
 		for {
 			d, err := p.next(ctx)
@@ -287,12 +345,10 @@ func (m *Member[E]) All(ctx context.Context) iter.Seq2[*Delivery[E], error] {
 // prefetcher claims several events at once and returns them individually.
 type prefetcher[E any] struct {
 	member *Member[E]
-	size   func(pace time.Duration) int // returns the size of the next claim, given the duration of the previous claim
-	last   int                          // size of the last claim, kept by sizeByPace
-	held   []decoded[E]                 // events claimed and not yet returned
-	taken  time.Time                    // time of the claim of held
-	dry    bool                         // the last claim left no events behind
-	pool   *worker.Reservation          // holds a slot for each event in held; nil if no slots are needed
+	last   int          // size of the last claim
+	held   []decoded[E] // events claimed and not yet returned
+	taken  time.Time    // time of the claim of held
+	dry    bool         // the last claim left no events behind
 }
 
 const (
@@ -301,10 +357,10 @@ const (
 	slowPace  = 100 * time.Millisecond
 )
 
-// sizeByPace doubles the claim size while events are handled quickly and resets it to a single event when they
+// size returns the size of the next claim. It doubles while events are handled quickly and is a single event when they
 // are not.
-func (p *prefetcher[E]) sizeByPace(pace time.Duration) int {
-	switch {
+func (p *prefetcher[E]) size() int {
+	switch pace := time.Since(p.taken); {
 	case p.last == 0 || pace > slowPace:
 		p.last = 1
 	case pace < p.quick():
@@ -316,8 +372,8 @@ func (p *prefetcher[E]) sizeByPace(pace time.Duration) int {
 // quick returns quickPace, or less if the Lease is short.
 func (p *prefetcher[E]) quick() time.Duration { return min(quickPace, p.member.group.opts.Lease/8) }
 
-// stale returns how old a lease may be for its event to still be returned to the caller.
-func (p *prefetcher[E]) stale() time.Duration { return min(slowPace, p.member.group.opts.Lease/8) }
+// stale returns how old a lease may be when the handling of its event begins.
+func (m *member) stale() time.Duration { return min(slowPace, m.group.opts.Lease/8) }
 
 // next waits for the next event and returns it. An event that does not decode is returned with its error; any
 // other error is returned without an event. next first gives back events that have been held for too long.
@@ -325,7 +381,7 @@ func (p *prefetcher[E]) next(ctx context.Context) (*Delivery[E], error) {
 	if err := p.member.db.engine.Usable(ctx, ""); err != nil {
 		return nil, err
 	}
-	if len(p.held) > 0 && time.Since(p.taken) > p.stale() {
+	if len(p.held) > 0 && time.Since(p.taken) > p.member.stale() {
 		p.giveBack()
 	}
 	for len(p.held) == 0 {
@@ -341,34 +397,15 @@ func (p *prefetcher[E]) next(ctx context.Context) (*Delivery[E], error) {
 // fill claims events, or waits until a claim may find some. It waits if the last claim left no events behind. Waiting
 // begins by checking the file, so an idle member checks for events once per wakeup.
 func (p *prefetcher[E]) fill(ctx context.Context) error {
-	if err := p.waitForSlot(ctx); err != nil {
-		return err
-	}
-	waited := p.dry && p.pool == nil
+	waited := p.dry
 	if waited {
 		if err := p.member.waitForEvents(ctx); err != nil {
 			return err
 		}
 	}
-	held, more, err := p.member.claim(ctx, p.size(time.Since(p.taken)), p.pool, waited)
+	held, more, err := p.member.claim(ctx, p.size(), waited)
 	p.held, p.taken, p.dry = held, time.Now(), !more
-	if len(held) == 0 {
-		p.pool.Release()
-	}
 	return err
-}
-
-// waitForSlot waits for a slot in the shared pool. It waits for events first, so that an idle group holds no
-// slots.
-func (p *prefetcher[E]) waitForSlot(ctx context.Context) error {
-	if p.pool == nil {
-		return nil
-	}
-	p.pool.Release() // slots left over from the last claim
-	if err := p.member.waitForEvents(ctx); err != nil {
-		return err
-	}
-	return p.pool.Wait(ctx)
 }
 
 // waitForEvents blocks until a claim may find events, renewing the membership while it waits.
@@ -389,23 +426,35 @@ func (m *member) waitForEvents(ctx context.Context) error {
 // a Lease.
 func (m *member) third() time.Duration { return max(m.group.opts.Lease/3, time.Millisecond) }
 
-// giveBack returns the held events to the group without using up an attempt. If that fails, they return when
-// their leases expire.
+// giveBack returns the held events to the group.
 func (p *prefetcher[E]) giveBack() {
-	if len(p.held) == 0 {
-		return
-	}
-	m, token := p.member, p.held[0].delivery.Token
-	var offsets []int64
+	var unhandled []row.Holding
 	for _, h := range p.held {
 		if h.err == nil { // otherwise the event is already dead
-			offsets = append(offsets, h.delivery.Offset)
+			unhandled = append(unhandled, h.delivery.claim)
 		}
 	}
 	p.held = nil
-	p.pool.Release()
+	p.member.release(unhandled)
+}
+
+// release returns claimed events to the group without using up an attempt. If that fails, they return when their leases
+// expire.
+func (m *member) release(held []row.Holding) {
+	if len(held) == 0 {
+		return
+	}
+	offsets := make(map[int64][]int64) // by token
+	for _, h := range held {
+		offsets[h.Token] = append(offsets[h.Token], h.Offset)
+	}
 	err := m.db.engine.Write(context.Background(), "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		return m.db.engine.Stores.Groups.Release(ctx, q, m.id, token, offsets, now)
+		for _, token := range slices.Sorted(maps.Keys(offsets)) {
+			if err := m.db.engine.Stores.Groups.Release(ctx, q, m.id, token, offsets[token], now); err != nil {
+				return err
+			}
+		}
+		return nil
 	}))
 	if err != nil {
 		return

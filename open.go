@@ -63,6 +63,7 @@ func (o Options) sqlite() backend.Options {
 		Full:           o.Durability == Full,
 		BusyTimeout:    o.BusyTimeout,
 		Readers:        o.Readers,
+		IdleConns:      o.IdleConns,
 		PollInterval:   o.PollInterval,
 		NoFileNotices:  o.NoFileNotices,
 		PosixLocks:     o.PosixLocks,

@@ -62,6 +62,7 @@ func (s *Stream[E]) pipe(ctx context.Context, e *engine.Engine, consumer string,
 		if err != nil {
 			return err
 		}
+		defer sub.stop()
 		p := &pipeRun{subscription: sub, decode: decode, to: to}
 		err = p.run(ctx)
 		// Keep the finished events even if ctx has ended.
@@ -155,7 +156,7 @@ func (p *pipeRun) commit(ctx context.Context) error {
 	p.batch = 0
 	if !moved {
 		p.to.Dropped()
-		p.page, p.scanned, p.at, p.handled, p.saved = nil, 0, found, found, found
+		p.page, p.end, p.scanned, p.at, p.handled, p.saved = nil, false, 0, found, found, found
 		return nil
 	}
 	p.saved = p.handled

@@ -69,22 +69,22 @@ func TestJob_SetProgress_WithRenewal(t *testing.T) {
 				last = version
 			}
 		}
-		sleep(5)
+		sleep(1)
 		commits = 0
 		for _, id := range ids {
 			require.Empty(t, progressNow(t, db, id), "before the first renewal")
 		}
-		sleep(8)
+		sleep(2)
 		for _, id := range ids {
 			require.Equal(t, "99999/100000 first", progressNow(t, db, id))
 		}
-		require.Equal(t, 1, commits, "one commit for all")
-		sleep(10)
+		require.Equal(t, 1, commits, "one commit for all, when their starts are saved after two seconds")
+		sleep(20)
 		job := testkit.GetJob(t, q, ids[1])
 		require.Equal(t, &honker.Progress{Done: 8, Note: "second", At: job.Progress.At}, job.Progress)
 		require.InDelta(t, 8, time.Since(job.Progress.At).Seconds(), 0.01)
 		sleep(20)
-		require.Equal(t, 4, commits, "one for each third of the lease")
+		require.Equal(t, 5, commits, "one for each third of the lease besides")
 		finish()
 		require.NoError(t, stop())
 		require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_job`))

@@ -388,11 +388,11 @@ func TestReadOnly_Refused(t *testing.T) {
 			"is not a SQLite database"},
 		"empty":             {func(t *testing.T, path string) { require.NoError(t, os.WriteFile(path, nil, 0o600)) }, "it has no honker tables"},
 		"an application's":  {made(`CREATE TABLE orders (id)`), "it has no honker tables"},
-		"another binding's": {made(`CREATE TABLE _honker_live (id)`), "made by another binding of honker"},
+		"another binding's": {made(`CREATE TABLE _honker_live (id)`), "lacks this library's tables"},
 		"older": {func(t *testing.T, path string) {
 			testkit.MakeFile(t, path)
 			made(`UPDATE _honkerx_meta SET value = '3' WHERE key = 'schema_version'`)(t, path)
-		}, "its schema has version 3, and this library needs version 7: open it once for writing"},
+		}, "its schema has version 3, and this library needs version 9: open it once for writing"},
 		"newer": {func(t *testing.T, path string) {
 			testkit.MakeFile(t, path)
 			made(`UPDATE _honkerx_meta SET value = '99' WHERE key = 'schema_version'`)(t, path)
@@ -408,7 +408,7 @@ func TestReadOnly_Refused(t *testing.T) {
 			require.True(t, errors.Is(err, honker.ErrUnsupported) || errors.Is(err, honker.ErrSchemaTooNew) || errors.Is(err, fs.ErrNotExist))
 			var old *honker.OldSchemaError
 			if errors.As(err, &old) {
-				want := map[string]honker.OldSchemaError{"older": {Version: 3, Current: 7}, "another binding's": {Current: 7}}
+				want := map[string]honker.OldSchemaError{"older": {Version: 3, Current: 9}, "another binding's": {Current: 9}}
 				require.Equal(t, want[what], *old)
 			}
 			require.Equal(t, what == "older" || what == "another binding's", old != nil)

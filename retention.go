@@ -258,11 +258,12 @@ func (q *queue) retention(ctx context.Context) (r QueueRetention, err error) {
 }
 
 // trimQueues deletes done and dead jobs that exceed the retention of their queues.
-func (db *DB) trimQueues(ctx context.Context) error {
+func (db *DB) trimQueues(ctx context.Context) (total int, err error) {
 	s := &db.engine.Stores.Sweeps
-	return errors.Join(db.sweep(s.Done, 0)(ctx), db.eachPart(ctx, s.Dead, func(part row.Part) error {
+	total, err = db.sweep(s.Done, 0)(ctx)
+	return total, errors.Join(err, db.eachPart(ctx, s.Dead, func(part row.Part) error {
 		n, err := db.sweepPart(ctx, s.Dead, part, 0)
-		if n > 0 {
+		if total += n; n > 0 {
 			db.opts.Logger.Info("honker: dead letters deleted by the retention of their queue", "queue", part.Name, "jobs", n)
 		}
 		return err

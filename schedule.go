@@ -74,6 +74,11 @@ type ScheduleInfo struct {
 	Missed      Missed
 	Enabled     bool      // false if paused
 	NextFireAt  time.Time // may be in the past, in which case the next Tick fires it
+
+	LastFireAt time.Time // time that LastJob was due, or at which it was triggered; zero if the schedule never fired
+	LastJob    int64     // ID of the last job; 0 if there is none
+	LastSkipAt time.Time // last time that was skipped because it was missed (see Missed); zero if none was
+	Skipped    int64     // number of skipped times; at most 1,000 are counted for a downtime
 }
 
 // ScheduleChange contains changes for [Scheduler.Update]. Nil fields are left unchanged.

@@ -41,6 +41,9 @@ func (s *Scheduler) Register(ctx context.Context, sch Schedule) error {
 		before, err = s.register(ctx, q, t, audit, now)
 		return err
 	}))
+	if err == nil {
+		s.db.engine.Notifier.Wake(wake.Schedules())
+	}
 	if err == nil && before != "" && before != t.Spec {
 		s.db.opts.Logger.Warn("honker: the spec of a schedule has changed; processes that register different specs keep moving its next fire",
 			"schedule", t.Name, "spec", t.Spec, "before", before)
@@ -55,7 +58,7 @@ func (s *Scheduler) RegisterTx(ctx context.Context, tx Tx, sch Schedule) error {
 	if err != nil {
 		return fail("register schedule", sch.Name, err)
 	}
-	on, err := s.db.join(ctx, tx)
+	on, err := s.db.join(ctx, tx, wake.Schedules())
 	if err != nil {
 		return fail("register schedule", sch.Name, err)
 	}
@@ -116,7 +119,7 @@ func (s *Scheduler) ResumeTx(ctx context.Context, tx Tx, name string) (bool, err
 func (s *Scheduler) enable(ctx context.Context, c carrier, verb, name string, enabled bool) (bool, error) {
 	return s.change(ctx, c, verb, name, func(ctx context.Context, q engine.Querier, _ time.Time) (bool, error) {
 		return s.db.engine.Stores.Schedules.Enable(ctx, q, name, enabled)
-	}, noted)
+	}, noted, wake.Schedules())
 }
 
 // Update changes parts of a schedule. Jobs that it has already enqueued do not change. Update returns false if
@@ -158,12 +161,12 @@ func (s *Scheduler) update(ctx context.Context, c carrier, name string, ch Sched
 			to.Payload = &text
 		}
 		return true, s.db.engine.Stores.Schedules.Update(ctx, q, name, to)
-	}, noted)
+	}, noted, wake.Schedules())
 }
 
 // change runs a verb that changes a schedule and reports whether the schedule changed.
 func (s *Scheduler) change(ctx context.Context, c carrier, verb, name string,
-	run func(context.Context, engine.Querier, time.Time) (bool, error), committed func()) (changed bool, err error) {
+	run func(context.Context, engine.Querier, time.Time) (bool, error), committed func(), changes ...wake.Change) (changed bool, err error) {
 	if err := engine.CheckName("schedule name", name); err != nil {
 		return false, fail(verb, name, err)
 	}
@@ -173,7 +176,7 @@ func (s *Scheduler) change(ctx context.Context, c carrier, verb, name string,
 			return err
 		}
 		return audit.NoteOne(ctx, q, now)
-	}, committed)
+	}, committed, changes...)
 	return changed, fail(verb, name, err)
 }
 
@@ -187,6 +190,7 @@ func (s *Scheduler) List(ctx context.Context) (infos []ScheduleInfo, err error) 
 				Name: t.Name, Queue: t.Queue, Spec: t.Spec, Payload: json.RawMessage(t.Payload),
 				Priority: int(t.Priority), MaxAttempts: int(t.MaxAttempts),
 				Missed: Missed(t.Missed), Enabled: t.Enabled, NextFireAt: shown(t.NextFire),
+				LastFireAt: t.LastFire, LastJob: t.LastJob, LastSkipAt: t.LastSkip, Skipped: t.Skipped,
 			}
 			if t.ExpiresIn != nil {
 				infos[i].ExpiresIn = *t.ExpiresIn
@@ -296,7 +300,10 @@ func (s *Scheduler) trigger(ctx context.Context, c carrier, name string) (id int
 			err = ErrNotFound
 		}
 		return found, err
-	}, func() { s.db.engine.Notifier.Wake(wake.Queue(f.Queue)) })
+	}, noted)
+	if err == nil {
+		err = s.db.wakeAfter(ctx, c, wake.Queue(f.Queue))
+	}
 	if err != nil {
 		return 0, err
 	}

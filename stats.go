@@ -42,6 +42,7 @@ type QueueStats struct {
 	// does not show. If a priority has more than a thousand jobs that can no longer run, OldestReady is the
 	// RunAt of the thousandth such job; it may therefore be too early but is never too late.
 	OldestReady time.Time
+	OldestStart time.Time // earliest StartedAt of the running jobs (see [JobInfo]); zero if none is known
 	NextAt      time.Time // time at which the next job becomes ready (see [Queue.NextClaimAt]); zero if there is none
 	Pause       *Pause    // nil if the queue is not paused
 	AsOf        time.Time // time of the counts
@@ -83,6 +84,7 @@ func statsOf(row engine.QueueStats) QueueStats {
 		Expired:     Count(row.Expired),
 		Dead:        Count(row.Dead),
 		OldestReady: row.OldestReady,
+		OldestStart: row.OldestStart,
 		NextAt:      row.NextAt,
 		Pause:       pauseOf(row.Pause),
 		AsOf:        row.AsOf,
@@ -118,7 +120,7 @@ func (q *queue) keys(ctx context.Context) (keys []KeyStats, err error) {
 		return nil, q.err
 	}
 	err = q.db.engine.Read(ctx, func(ctx context.Context, r engine.Querier) error {
-		rows, err := q.db.engine.Stores.Jobs.Keys(ctx, r, q.name, maxKeys, q.db.engine.Now())
+		rows, err := q.db.engine.Stores.Jobs.Keys(ctx, r, q.name, maxKeys, q.db.engine.NowAt(ctx))
 		keys = make([]KeyStats, len(rows))
 		for i, k := range rows {
 			keys[i] = KeyStats{

@@ -47,37 +47,6 @@ func (o *SubscribeOptions) withDefaults(s *stream) (SubscribeOptions, *row.Filte
 	return out, filter, errors.Join(out.From.check(), err)
 }
 
-// Read returns an iterator over the events that exist when the iteration begins and have offsets greater than after.
-// It yields them in order and then ends. Read saves no offset and never waits for the writer. It holds no read
-// transaction while the loop body runs, so events deleted during the loop may be skipped.
-//
-// An event whose payload does not decode into E is yielded with an error, and the loop continues. Any other error,
-// such as ctx's error when ctx ends, is yielded without an event and ends the loop. If after is negative, the error
-// is [ErrInvalid].
-func (s *Stream[E]) Read(ctx context.Context, after int64) iter.Seq2[*Event[E], error] {
-	return func(yield func(*Event[E], error) bool) {
-		c, err := s.history(ctx, after)
-		if err != nil {
-			yield(nil, fail("read", s.name, err))
-			return
-		}
-		for {
-			row, err := c.next(ctx)
-			if err != nil {
-				yield(nil, fail("read", s.name, err))
-				return
-			}
-			if row == nil {
-				return
-			}
-			e, err := newEvent[E](row)
-			if !yield(e, readError(row.Offset, err)) {
-				return
-			}
-		}
-	}
-}
-
 // Subscribe returns an iterator over the events for consumer, in order. It begins after the offset saved for consumer
 // and then yields each new event, published by any process, as it is committed. It waits without polling and ends
 // silently when ctx ends. A nil opts means defaults.
@@ -216,71 +185,6 @@ func (db *DB) runLoop(ctx context.Context, loop func(context.Context) error) err
 	return err
 }
 
-// cursor reads the selected events a page at a time.
-type cursor struct {
-	s       *stream
-	sel     row.Selection
-	limit   int
-	until   int64       // events at higher offsets are not read
-	at      int64       // all selected events up to this offset have been read
-	scanned int64       // EventPage.Scanned of the last page
-	page    []row.Event // events that were read but not yet returned
-	memory  []row.Event // backing array of page, kept for reuse
-}
-
-func (s *stream) cursor(f *row.Filter, after int64) *cursor {
-	return &cursor{s: s, sel: s.selection(f), limit: s.opts.Batch, until: row.Unbounded, at: after}
-}
-
-// history returns a cursor that ends at the current last event.
-func (s *stream) history(ctx context.Context, after int64) (*cursor, error) {
-	if s.err != nil {
-		return nil, s.err
-	}
-	if err := Offset(after).check(); err != nil {
-		return nil, err
-	}
-	c := s.cursor(nil, after)
-	err := s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-		c.until, err = s.db.engine.Stores.Streams.Head(ctx, q)
-		return err
-	})
-	return c, err
-}
-
-// next returns the next stored event, or nil if there is none. The event is valid until the following call. next
-// checks ctx for each event, because handling a whole page may take a long time.
-func (c *cursor) next(ctx context.Context) (*row.Event, error) {
-	if ctx.Err() != nil {
-		return nil, engine.Cause(ctx)
-	}
-	for len(c.page) == 0 {
-		moved, err := c.read(ctx)
-		if err != nil || !moved {
-			return nil, err
-		}
-	}
-	row := &c.page[0]
-	c.page = c.page[1:]
-	return row, nil
-}
-
-// read fills the empty page or advances past unselected rows. It returns false at the end.
-func (c *cursor) read(ctx context.Context) (moved bool, err error) {
-	err = c.s.db.engine.Read(ctx, func(ctx context.Context, q engine.Querier) error {
-		page, err := c.s.db.engine.Stores.Streams.Read(ctx, q, row.EventRead{
-			Selection: c.sel, After: c.at, Through: c.until, Limit: c.limit, Scanned: c.scanned,
-		}, c.memory[:0])
-		if err != nil {
-			return err
-		}
-		moved = page.Next > c.at
-		c.page, c.memory, c.at, c.scanned = page.Events, page.Events, page.Next, page.Scanned
-		return nil
-	})
-	return moved, err
-}
-
 // subscription is a running Subscribe, Tail, Consume or Pipe. It extends a cursor with waiting and with the
 // offset of the last handled event.
 type subscription struct {
@@ -290,7 +194,9 @@ type subscription struct {
 	offsets  logHead
 	handled  int64 // all events up to this offset are handled
 	saved    int64
-	events   int // number of events handled since the last save
+	events   int          // number of events handled since the last save
+	ahead    readAhead    // reads the pages until the first wait
+	waiter   *wake.Waiter // for new events; nil until the first wait
 	savedAt  time.Time
 }
 
@@ -325,7 +231,10 @@ func (s *stream) tail(ctx context.Context, from From, filter Filter) (*subscript
 }
 
 func (s *stream) subscription(f *row.Filter, at int64) *subscription {
-	return &subscription{cursor: s.cursor(f, at), offsets: logHead{of: s.db.engine.Stores.Streams.Head}, handled: at, saved: at, savedAt: time.Now()}
+	sub := &subscription{cursor: s.cursor(f, at), offsets: logHead{of: s.db.engine.Stores.Streams.Head}, handled: at, saved: at, savedAt: time.Now()}
+	sub.ahead.read = sub.readPage
+	sub.readPage = sub.ahead.next
+	return sub
 }
 
 // ensureConsumer returns the offset of consumer. A new consumer gets its row before it has handled any event, so
@@ -357,9 +266,11 @@ func (s *stream) ensureConsumer(ctx context.Context, consumer string, from From,
 // await returns the next event. While waiting, it saves the offset when a save is due.
 func (sub *subscription) await(ctx context.Context) (*row.Event, error) {
 	for {
-		row, err := sub.next(ctx)
-		if row != nil || err != nil {
-			return row, err
+		if len(sub.page) > 0 || !sub.upToDate() {
+			row, err := sub.next(ctx)
+			if row != nil || err != nil {
+				return row, err
+			}
 		}
 		// Events that were read but not selected count as handled.
 		sub.handled = sub.at
@@ -369,35 +280,57 @@ func (sub *subscription) await(ctx context.Context) (*row.Event, error) {
 	}
 }
 
+// upToDate reports whether the last read has reached the end and a later commit wakes the subscription.
+func (sub *subscription) upToDate() bool { return sub.end && sub.waiter != nil }
+
 // waitForEvents blocks until there may be events to read. Close waits for a loop that is sleeping here, so that the
 // loop can save its offset. Close doesn't wait for a body that is running.
+//
+// The first call subscribes to the events and then reads, so that no commit in between is missed. The subscription
+// lasts until the loop ends, so that later calls may sleep first. From then on reads may be shared. Before, while the loop
+// catches up, others rarely need the same page.
 func (sub *subscription) waitForEvents(ctx context.Context) error {
 	ctx, leave, err := sub.s.db.engine.EnterReading(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	slept := false
-	look := func() (time.Duration, error) {
-		moved, err := sub.read(ctx)
-		if err != nil || moved {
-			return wake.Done, err
-		}
-		err = sub.offsets.check(ctx, sub.s.db, slept)
-		if errors.Is(err, ErrDatabaseReplaced) {
-			sub.saved = sub.handled // an offset from before the restore must not be saved to the restored file
-		}
-		if err != nil {
-			return wake.Done, err
-		}
-		slept = true
-		return sub.saveOrWait(ctx)
-	}
-	err = sub.s.db.engine.Notifier.Until(ctx, look, wake.Key{Kind: wake.TopicEvent, Name: sub.s.name, Filter: sub.sel.Filter})
-	if err != nil {
+	if err = sub.sleepUntilMoved(ctx); err != nil {
 		sub.close()
 	}
 	return err
+}
+
+// sleepUntilMoved reads and sleeps in turn until a read has moved the cursor.
+func (sub *subscription) sleepUntilMoved(ctx context.Context) error {
+	slept, known := false, sub.upToDate()
+	if sub.waiter == nil {
+		sub.waiter = sub.s.db.engine.Notifier.Subscribe(wake.Key{Kind: wake.TopicEvent, Name: sub.s.name, Filter: sub.sel.Filter})
+		sub.readPage = sub.s.sharer(sub.sel.Filter)
+	}
+	return sub.waiter.Until(ctx, func() (time.Duration, error) {
+		if !known {
+			moved, err := sub.look(ctx, slept)
+			if err != nil || moved {
+				return wake.Done, err
+			}
+		}
+		slept, known = true, false
+		return sub.saveOrWait(ctx)
+	})
+}
+
+// look reads the next page. If there is none, it checks that the offsets have not gone back.
+func (sub *subscription) look(ctx context.Context, slept bool) (moved bool, err error) {
+	moved, err = sub.read(ctx)
+	if err != nil || moved {
+		return moved, err
+	}
+	err = sub.offsets.check(ctx, sub.s.db, slept)
+	if errors.Is(err, ErrDatabaseReplaced) {
+		sub.saved = sub.handled // an offset from before the restore must not be saved to the restored file
+	}
+	return false, err
 }
 
 // saveOrWait saves the offset if a save is due, and returns the time until the next save.
@@ -443,8 +376,10 @@ func (sub *subscription) save(ctx context.Context) error {
 	return nil
 }
 
-// close saves the remaining progress. If the body panicked, its event does not count as handled.
+// close stops sub and saves the remaining progress. If the body panicked, its event does not count as
+// handled.
 func (sub *subscription) close() {
+	sub.stop()
 	manual := sub.opts.SaveEvery < 0 && sub.opts.SaveInterval < 0
 	if sub.consumer == "" || manual || sub.handled <= sub.saved {
 		return
@@ -453,5 +388,14 @@ func (sub *subscription) close() {
 	if err := sub.save(context.Background()); err != nil && !errors.Is(err, ErrClosed) {
 		sub.s.db.opts.Logger.Warn("honker: the last offset was not saved, its events will be delivered again",
 			"stream", sub.s.name, "consumer", sub.consumer, "error", err)
+	}
+}
+
+// stop ends the read of the next page and the wait for events.
+func (sub *subscription) stop() {
+	sub.ahead.stop()
+	if sub.waiter != nil {
+		sub.waiter.Close()
+		sub.waiter = nil
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
+	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/testkit"
 )
 
@@ -34,6 +35,41 @@ func drained(t testing.TB, s *honker.Stream[int], consumer string, opts *honker.
 	}
 	require.ErrorIs(t, ctx.Err(), context.DeadlineExceeded, "the loop ends with ctx, silently")
 	return data
+}
+
+// A loop that has handled a page receives the next events from pages that are read while its body runs. A loop that ends
+// on its first page has read no other.
+func TestSubscribe_ReadsAhead(t *testing.T) {
+	t.Parallel()
+	const batch, events = 10, 35
+	ctx, db, s := testkit.NewStream[int](t, "orders")
+	testkit.PublishUpTo(t, s, events)
+	read := make(chan int64, events)
+	counted := &countedReads{StreamStore: engine.Of(db).Stores.Streams, then: func(n int64) { read <- n }}
+	engine.Of(db).Stores.Streams = counted
+	opts := &honker.SubscribeOptions{Batch: batch}
+	for range s.Subscribe(ctx, "short", opts) {
+		break
+	}
+	require.EqualValues(t, 1, counted.n.Load())
+	require.EqualValues(t, 1, <-read)
+	// The number of reads after which the body continues, at the first event of each page. One was of the loop above.
+	pages := []int64{2, 4, 5, 5}
+	next := 0
+	for e, err := range s.Subscribe(ctx, "long", opts) {
+		require.NoError(t, err)
+		require.Equal(t, next, e.Data)
+		for next%batch == 0 && counted.n.Load() < pages[next/batch] {
+			select {
+			case <-read:
+			case <-ctx.Done():
+				require.FailNow(t, "the next page is not read while the body runs")
+			}
+		}
+		if next++; next == events {
+			break
+		}
+	}
 }
 
 // No event is missed or repeated at the transition from history to live events.

@@ -50,13 +50,14 @@ func within(tx Tx) carrier { return carrier{tx: tx} }
 // isOwn reports whether the write uses its own transaction.
 func (c carrier) isOwn() bool { return c.txForm != "" }
 
-// write runs op in the transaction of c and calls committed after the commit. If the commit cannot be observed,
-// as on an attached pool outside [DB.Tx], it calls committed once op has returned.
-func (db *DB) write(ctx context.Context, c carrier, op engine.OpFunc, committed func()) error {
+// write runs op in the transaction of c, calls committed after the commit, and wakes the waiters for changes. If the
+// commit cannot be observed, as on an attached pool outside [DB.Tx], it calls committed once op has returned.
+func (db *DB) write(ctx context.Context, c carrier, op engine.OpFunc, committed func(), changes ...wake.Change) error {
 	if c.isOwn() {
 		if err := db.engine.Write(ctx, c.txForm, op); err != nil {
 			return err
 		}
+		db.engine.Notifier.Wake(changes...)
 		committed()
 		return nil
 	}
@@ -65,7 +66,7 @@ func (db *DB) write(ctx context.Context, c carrier, op engine.OpFunc, committed 
 		if succeeded {
 			committed()
 		}
-	})
+	}, changes...)
 	if err != nil {
 		return err
 	}
@@ -79,7 +80,17 @@ func (db *DB) write(ctx context.Context, c carrier, op engine.OpFunc, committed 
 	return nil
 }
 
-// noted is the committed function for a write that affects neither waiting goroutines nor the observer.
+// wakeAfter wakes the waiters for a change that is known only after the write in c, once c is committed.
+func (db *DB) wakeAfter(ctx context.Context, c carrier, change wake.Change) (err error) {
+	if c.isOwn() {
+		db.engine.Notifier.Wake(change)
+	} else {
+		_, err = db.join(ctx, c.tx, change)
+	}
+	return err
+}
+
+// noted is the committed function for a write that does not affect the observer.
 func noted() {}
 
 // join checks that tx can carry a write of this DB, and returns the Querier on which to run the write.

@@ -168,11 +168,7 @@ func (q *queue) releaseUnique(ctx context.Context, c carrier, key string) (taken
 	err = q.db.write(ctx, c, func(ctx context.Context, tx engine.Querier, now time.Time) (err error) {
 		taken, err = q.db.engine.Stores.Jobs.ReleaseUnique(ctx, tx, q.name, key, now)
 		return err
-	}, func() {
-		if taken {
-			q.db.engine.Notifier.Wake(wake.Queue(q.name))
-		}
-	})
+	}, noted, wake.Queue(q.name))
 	return taken, err
 }
 

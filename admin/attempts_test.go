@@ -29,13 +29,12 @@ func requireNoAttempts(t testing.TB, db *honker.DB, id int64) {
 	t.Helper()
 	_, err := admin.Attempts(t.Context(), db, id)
 	require.ErrorIs(t, err, honker.ErrNotFound)
-	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_attempts WHERE job_id = ?`, id))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_attempts WHERE job_id = $1`, id))
 	require.NoError(t, db.Check(t.Context()))
 }
 
 // Failed attempts in Work are kept with their logs until the job is done.
 func TestAttempts_Work(t *testing.T) {
-	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", &honker.QueueOptions{Backoff: honker.Constant(time.Second)})
 		id := testkit.Enqueue(t, q, 1)
@@ -86,7 +85,6 @@ func TestAttempts_Work(t *testing.T) {
 
 // A dead job keeps its attempts until it's discarded, even across a requeue.
 func TestAttempts_Death(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
 	id := testkit.Enqueue(t, q, 1)
 	numbers := func() (all []string) {
@@ -114,26 +112,26 @@ func TestAttempts_Death(t *testing.T) {
 	requireNoAttempts(t, db, id)
 }
 
-// A job's attempts are deleted along with it, whether by a cancel, by the ack of a requeued job, by
-// dead-job retention, or by another binding.
+// failedOnce enqueues a job and fails its first attempt.
+func failedOnce(t *testing.T, db *honker.DB, q *honker.Queue[int]) int64 {
+	t.Helper()
+	id := testkit.Enqueue(t, q, 1, honker.Priority(1))
+	require.NoError(t, testkit.Claim(t, q, 1)[0].Retry(t.Context(), 0, errors.New("a")))
+	require.Len(t, attemptsOf(t, db, id), 1)
+	return id
+}
+
+// A job's attempts are deleted along with it, whether by a cancel, by the ack of a requeued job, or by
+// dead-job retention.
 func TestAttempts_GoWithTheJob(t *testing.T) {
-	testkit.FileOnly(t)
-	db, other := testkit.OpenWithBinding(t)
-	q := honker.NewQueue[int](db, "jobs", nil)
-	ctx := t.Context()
-	failed := func() int64 {
-		id := testkit.Enqueue(t, q, 1, honker.Priority(1))
-		require.NoError(t, testkit.Claim(t, q, 1)[0].Retry(ctx, 0, errors.New("a")))
-		require.Len(t, attemptsOf(t, db, id), 1)
-		return id
-	}
+	ctx, db, q, _ := open(t)
 	dead := func() int64 {
-		id := failed()
+		id := failedOnce(t, db, q)
 		require.NoError(t, testkit.Claim(t, q, 1)[0].Reject(ctx, errors.New("b")))
 		require.Len(t, attemptsOf(t, db, id), 2)
 		return id
 	}
-	id := failed()
+	id := failedOnce(t, db, q)
 	_, err := q.Cancel(ctx, id)
 	require.NoError(t, err)
 	requireNoAttempts(t, db, id)
@@ -157,19 +155,26 @@ func TestAttempts_GoWithTheJob(t *testing.T) {
 	require.NoError(t, <-ended)
 	requireNoAttempts(t, db, id)
 	require.Len(t, attemptsOf(t, db, last), 2)
+}
 
-	id = failed()
+// A job's attempts are deleted along with it by another binding, too.
+func TestAttempts_GoWithTheJob_Binding(t *testing.T) {
+	testkit.FileOnly(t)
+	db, other := testkit.OpenWithBinding(t)
+	q := honker.NewQueue[int](db, "jobs", nil)
+	ctx := t.Context()
+	id := failedOnce(t, db, q)
 	require.Len(t, other.Claim("jobs", "them", 1, 60), 1)
 	require.EqualValues(t, 1, other.Ack(id, "them"))
 	requireNoAttempts(t, db, id)
 
-	id = failed()
+	id = failedOnce(t, db, q)
 	require.Len(t, other.Claim("jobs", "them", 1, 60), 1)
 	other.Fail(id, "them", "no")
 	require.Len(t, attemptsOf(t, db, id), 1)
 	require.NoError(t, db.Check(ctx))
 
-	id = failed()
+	id = failedOnce(t, db, q)
 	testkit.Exec(t, db, `DELETE FROM _honker_live WHERE id = ?`, id)
 	testkit.Exec(t, db, `INSERT INTO _honker_dead (id, queue, payload) VALUES (?, 'jobs', '1')`, id)
 	require.Empty(t, attemptsOf(t, db, id), "that is the order in some bindings")
@@ -233,7 +238,6 @@ func TestAttempts_WithTheSettle(t *testing.T) {
 
 // If an application reinserts a job under its old ID with no attempts, the job can fail again.
 func TestAttempts_SameNumberAgain(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
 	id := testkit.Enqueue(t, q, 1)
 	require.NoError(t, testkit.ClaimOne(t, q).Retry(ctx, 0, errors.New("first")))
@@ -246,7 +250,6 @@ func TestAttempts_SameNumberAgain(t *testing.T) {
 
 // Each job that fails in a batch gets its own attempt.
 func TestAttempts_ManyTogether(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
 	ids, err := q.EnqueueMany(ctx, make([]int, 300))
 	require.NoError(t, err)

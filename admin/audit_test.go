@@ -112,7 +112,7 @@ func TestAudit_Verbs(t *testing.T) {
 		`discard "" "" {"Error":"no","Queues":["jobs"]} 2`,
 		`cancel "" "" {"All":true} 1`,
 		`run now "" "" {"All":true} 1`,
-		`requeue "anna" "10.0.0.7:4711" {"All":true} 1`,
+		`requeue "anna" "10.0.0.7:4711" {"All":true,"Delay":"1h"} 1`,
 	}
 	require.Equal(t, want, audit(t, db))
 
@@ -278,10 +278,13 @@ func TestAudit_Register(t *testing.T) {
 
 // A change that takes many transactions leaves a single entry with the number of committed changes.
 func TestAudit_Chunks(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
-	testkit.Exec(t, db, testkit.Numbers(3000)+`INSERT INTO _honker_dead (id, queue, payload) SELECT n, 'jobs', '1' FROM some`)
-	testkit.Exec(t, db, `CREATE TRIGGER last BEFORE DELETE ON _honker_dead WHEN OLD.id = 2500 BEGIN SELECT RAISE(ABORT, 'keep it'); END`)
+	testkit.StoreDead(t, db, 3000, func(n int64) testkit.StoredJob { return testkit.StoredJob{DiedAt: n} })
+	testkit.Exec(t, db, testkit.Either(`CREATE TRIGGER last BEFORE DELETE ON _honker_dead WHEN OLD.id = 2500 BEGIN SELECT RAISE(ABORT, 'keep it'); END`,
+		`DO $$ BEGIN
+  CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''keep it''; END';
+  CREATE TRIGGER last BEFORE DELETE ON dead FOR EACH ROW WHEN (OLD.id = 2500) EXECUTE FUNCTION keep();
+END $$`))
 	r, err := admin.Discard(ctx, db, all, nil)
 	require.ErrorContains(t, err, "keep it")
 	require.Positive(t, r.Changed)
@@ -309,10 +312,11 @@ func TestAudit_Tx(t *testing.T) {
 // A filter can be decoded from its entry. Long lists are truncated, and a filter that's still too long
 // is omitted.
 func TestAudit_Filter(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	discard := func(f admin.JobFilter) json.RawMessage {
-		testkit.Exec(t, db, `INSERT INTO _honker_dead (id, queue, payload, last_error) VALUES (7, 'jobs', '{"a":"`+strings.Repeat("x", 9000)+`"}', 'no <way>')`)
+		testkit.StoreDead(t, db, 1, func(int64) testkit.StoredJob {
+			return testkit.StoredJob{ID: 7, Payload: `{"a":"` + strings.Repeat("x", 9000) + `"}`, Error: "no <way>"}
+		})
 		r, err := admin.Discard(ctx, db, f, nil)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, r.Changed)
@@ -339,9 +343,9 @@ func TestAudit_Filter(t *testing.T) {
 
 // The newest entries are kept and can be read in pages.
 func TestAudit_BoundAndPages(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
-	testkit.Exec(t, db, testkit.Numbers(10_000)+`INSERT INTO _honkerx_audit (at_ms, verb, n) SELECT n, 'old ' || n, 1 FROM some`)
+	testkit.Exec(t, db, testkit.Either(testkit.Numbers(10_000)+`INSERT INTO _honkerx_audit (at_ms, verb, n) SELECT n, 'old ' || n, 1 FROM some`,
+		`INSERT INTO audit (at, verb, n) SELECT to_timestamp(n), 'old ' || n, 1 FROM generate_series(1, 10000) AS n`))
 	for range 3 {
 		_, err := q.Pause(honker.WithActor(ctx, "anna"), nil)
 		require.NoError(t, err)
@@ -364,4 +368,92 @@ func TestAudit_BoundAndPages(t *testing.T) {
 		_, err := admin.Audit(ctx, db, &bad)
 		require.ErrorIs(t, err, honker.ErrInvalid)
 	}
+}
+
+// An entry reads as a sentence.
+func TestAuditEntry_String(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		verb, filter string
+		n            int64
+		want         string
+	}{
+		{"requeue", `{"Queues":["emails"],"Fingerprint":"62d3","Spread":"10m","To":"again","Delay":"1h"}`, 3000, "requeued 3,000 dead jobs of queue emails of kind 62d3 into queue again, after 1h, over 10m"},
+		{"discard", `{"All":true}`, 1, "discarded 1 dead job"},
+		{"discard", ``, 2, "discarded 2 dead jobs"},
+		{"cancel", `{"IDs":[7,8],"Key":"acme","MinAttempts":3}`, 2, "cancelled 2 jobs with key acme with at least 3 attempts (jobs 7, 8)"},
+		{"run now", `{"Queues":["a","b"],"Phases":["scheduled","held"],"Batch":4,"Where":{"id":"17"},"Error":"no\nroute"}`, 5,
+			`set 5 jobs of queue a, b of batch 4 in phase scheduled or held with error "no" where id is 17 to run now`},
+		{"discard", `{"DiedSince":"2026-11-28T20:00:00+01:00","DiedBefore":"2026-11-28T21:00:00Z","CreatedSince":"2026-11-01T00:00:00Z"}`, 2,
+			"discarded 2 dead jobs, created since 2026-11-01 00:00:00, died since 2026-11-28 19:00:00, died before 2026-11-28 21:00:00"},
+		{"pause", `{"queue":"mails","key":"ada","reason":"over quota","until":"2026-11-28T21:00:00Z"}`, 1, `paused key ada of queue mails until 2026-11-28T21:00:00Z: "over quota"`},
+		{"set retention", `{"topic":"orders"}`, 1, "set the retention of topic orders"},
+		{"redeliver event", `{"topic":"orders","group":"mailers","offset":"7"}`, 1, "redelivered event 7 of group mailers of topic orders"},
+		{"break relay partition", `{"relay queue":"webhooks","partition":"3","family":"x"}`, 1, "freed partition 3 of relay queue webhooks of family x"},
+		{"cancel batch", `{"batch":"2"}`, 1501, "cancelled batch 2 with 1,501 jobs"},
+		{"signal flow", `{"flow":"order","run":"17","signal":"approved"}`, 1, "sent signal approved of run 17 of flow order"},
+		{"restart flow", `{"flow":"order","run":"17","step":"charge"}`, 1, "restarted step charge of run 17 of flow order"},
+		{"import jobs", ``, 1500, "imported 1,500 jobs"},
+		{"import jobs", `{"queue":"again"}`, 1, "imported 1 job into queue again"},
+		{"discard relay dead letter", `{"relay queue":"webhooks","dead letters":"7 8","family":"x"}`, 2, "discarded 2 dead letters of relay queue webhooks of family x"},
+		{"pause actors", `{"actors":"mailer:default","prefix":"hero"}`, 3, "paused 3 actors: mailer:default"},
+		{"enqueue", `{"queue":"jobs","job":"7"}`, 1, "enqueued job 7 of queue jobs"},
+		{"maintain", ``, 1, "maintained the database"},
+		{"bury", `{"Requeue":7,"Queues":["jobs"]}`, 2, "buried 2 jobs of queue jobs of requeue 7"},
+		{"paint", `{"color":"oak","queue":"jobs"}`, 1, "paint: color oak of queue jobs"},
+		{"paint", ``, 3, "paint: 3"},
+		{"pause", `[`, 1, "paused"},
+	} {
+		require.Equal(t, c.want, admin.AuditEntry{Verb: c.verb, Filter: json.RawMessage(c.filter), N: c.n}.String())
+	}
+}
+
+// The log is searched by the queues, jobs, verbs, actors and times of its entries, all of it if necessary.
+func TestAudit_Search(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		ctx := t.Context()
+		q := honker.NewQueue[int](db, "mails", nil)
+		anna, bob := honker.WithActor(ctx, "anna"), honker.WithActor(ctx, "bob")
+		pause := &honker.PauseOptions{Reason: "no server", Until: time.Now().Add(time.Hour)}
+		_, err := q.Pause(anna, pause)
+		require.NoError(t, err)
+		noon := time.Now().Add(time.Minute)
+		time.Sleep(2 * time.Minute)
+		for range 3 {
+			bury(t, honker.NewQueue[int](db, "jobs", nil), 1, "no")
+		}
+		_, err = admin.Requeue(bob, db, admin.JobFilter{IDs: []int64{1}, Queues: []string{"jobs"}}, &admin.RequeueOptions{Spread: 10 * time.Minute, Delay: time.Minute, To: "again"})
+		require.NoError(t, err)
+		id, err := admin.Enqueue(anna, db, "mails", 1)
+		require.NoError(t, err)
+		for range 700 { // more than two reads of the log
+			_, err := q.Resume(bob)
+			require.NoError(t, err)
+			_, err = q.Pause(bob, nil)
+			require.NoError(t, err)
+		}
+		for i, c := range []struct {
+			opts admin.AuditOptions
+			want []string
+		}{
+			{admin.AuditOptions{Actor: "anna"}, []string{fmt.Sprintf("enqueued job %d of queue mails", id), `paused queue mails until ` + pause.Until.UTC().Format(time.RFC3339) + `: "no server"`}},
+			{admin.AuditOptions{Job: id}, []string{fmt.Sprintf("enqueued job %d of queue mails", id)}},
+			{admin.AuditOptions{Job: 1}, []string{"requeued 1 dead job of queue jobs (job 1) into queue again, after 1m, over 10m"}},
+			{admin.AuditOptions{Queue: "jobs"}, []string{"requeued 1 dead job of queue jobs (job 1) into queue again, after 1m, over 10m"}},
+			{admin.AuditOptions{Verb: "requeue", Queue: "mails"}, nil},
+			{admin.AuditOptions{Until: noon}, []string{`paused queue mails until ` + pause.Until.UTC().Format(time.RFC3339) + `: "no server"`}},
+			{admin.AuditOptions{Since: noon, Actor: "anna"}, []string{fmt.Sprintf("enqueued job %d of queue mails", id)}},
+			{admin.AuditOptions{Limit: 1, Actor: "anna"}, []string{fmt.Sprintf("enqueued job %d of queue mails", id)}},
+		} {
+			found, err := admin.Audit(ctx, db, &c.opts)
+			require.NoError(t, err)
+			var got []string
+			for _, e := range found {
+				got = append(got, e.String())
+			}
+			require.Equal(t, c.want, got, i)
+		}
+		_, err = admin.Audit(ctx, db, &admin.AuditOptions{Job: -1})
+		require.ErrorIs(t, err, honker.ErrInvalid)
+	})
 }

@@ -25,6 +25,8 @@ import (
 //
 // The copy includes free pages (see [Vacuum]). For a pool passed to honker.Attach, Backup uses VACUUM INTO
 // instead, which omits free pages and can't be interrupted by ctx.
+//
+// Backup returns honker.ErrUnsupported if the database is not a file. Use pg_dump then.
 func Backup(ctx context.Context, db *honker.DB, path string) error {
 	return engine.Wrap("back up", path, backup(ctx, db, path))
 }
@@ -37,7 +39,7 @@ func backup(ctx context.Context, db *honker.DB, path string) error {
 	if err := e.Usable(ctx, ""); err != nil {
 		return err
 	}
-	file, err := e.File("back up")
+	file, err := fileOf(e, "back up", "use pg_dump, or a base backup of the server")
 	if err != nil {
 		return err
 	}
@@ -172,7 +174,9 @@ func removeAll(part string) error {
 // occupies. SQLite reuses free pages, so call Vacuum only if most of the data is gone for good.
 //
 // Vacuum waits for the writer until ctx ends or BusyTimeout has passed. The file does not shrink until all
-// backups and other long reads, in any process, have ended. Vacuum returns honker.ErrInvalid if db is nil.
+// backups and other long reads, in any process, have ended. Vacuum returns honker.ErrInvalid if db is nil,
+// and honker.ErrUnsupported if the database is not a file; a server has autovacuum. If ctx names an actor, the audit log
+// records the call.
 func Vacuum(ctx context.Context, db *honker.DB) error {
 	return engine.Wrap("vacuum", "", vacuum(ctx, db))
 }
@@ -185,12 +189,17 @@ func vacuum(ctx context.Context, db *honker.DB) error {
 	if err := e.UsableToWrite(ctx, ""); err != nil {
 		return err
 	}
-	file, err := e.File("vacuum")
+	file, err := fileOf(e, "vacuum", "autovacuum removes deleted rows, and VACUUM in psql does so at once")
 	if err != nil {
 		return err
 	}
 	if err := file.Vacuum(ctx); err != nil {
 		return e.WrapCause(err)
+	}
+	if audit := e.AuditActor(ctx, "vacuum"); audit != nil {
+		if err := e.Write(ctx, "", engine.OpFunc(audit.NoteOne)); err != nil {
+			return err
+		}
 	}
 	return e.WrapCause(file.Shrink(ctx, 0)) // checkpointing the log also truncates the file
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"testing"
 	"time"
 
@@ -38,7 +37,6 @@ func batch(t testing.TB, db *honker.DB, id int64) admin.BatchInfo {
 
 // A job waits for a batch until the batch is sealed and its members are done. Members may add members.
 func TestBatch_SealedAndDone(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	other := honker.NewQueue[int](db, "other", nil)
 	b := newBatch(t, db)
@@ -79,7 +77,7 @@ func TestBatch_SealedAndDone(t *testing.T) {
 	require.ErrorIs(t, err, honker.ErrBatchDone)
 	require.NoError(t, jobs[next].Ack(ctx))
 	require.NoError(t, db.Check(ctx))
-	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_after`))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.Either(`SELECT count(*) FROM _honkerx_after`, `SELECT count(*) FROM edge WHERE waiter > 0`)))
 }
 
 // A batch with a dead member is incomplete and rejects new members. It completes when the member has been
@@ -215,23 +213,52 @@ func TestBatches_Pages(t *testing.T) {
 
 // A batch is listed even if another program has written invalid headers for it.
 func TestBatches_ForeignHeaders(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, _ := testkit.NewQueue[int](t, nil)
 	b, err := db.NewBatch(ctx, &honker.BatchOptions{Headers: map[string]string{"a": "b"}})
 	require.NoError(t, err)
 	foreign := newBatch(t, db)
-	testkit.Exec(t, db, `UPDATE _honkerx_batches SET headers = 'a=b' WHERE id = `+fmt.Sprint(foreign.ID))
+	testkit.Exec(t, db, testkit.Either(`UPDATE _honkerx_batches`, `UPDATE batch`)+` SET headers = 'a=b' WHERE id = $1`, foreign.ID)
 	require.Equal(t, map[string]string{"a": "b"}, batch(t, db, b.ID).Headers)
 	require.Nil(t, batch(t, db, foreign.ID).Headers)
 }
 
+// Retention keeps a dead member of a batch, and deletes the links of another dead job along with it. The batch
+// completes when the member has been requeued and acked.
+func TestBatch_DeadMemberIsKept(t *testing.T) {
+	ctx, db, q := testkit.NewQueue[int](t, nil)
+	b := newBatch(t, db)
+	member := testkit.Enqueue(t, q, 1, honker.InBatch(b.ID))
+	next := testkit.Enqueue(t, honker.NewQueue[int](db, "next", nil), 2, honker.AfterBatch(b.ID))
+	require.NoError(t, b.Seal(ctx))
+	require.NoError(t, testkit.ClaimAll(t, q)[member].Reject(ctx, testkit.ErrCause))
+	first := testkit.Enqueue(t, q, 3)
+	after := testkit.Enqueue(t, q, 4, honker.After(first))
+	require.NoError(t, testkit.ClaimOne(t, q).Ack(ctx))
+	require.NoError(t, testkit.ClaimAll(t, q)[after].Reject(ctx, testkit.ErrCause))
+	bury(t, q, 5, "no")
+	require.NoError(t, q.SetRetention(ctx, honker.QueueRetention{Dead: honker.Retention{MaxCount: 1}}))
+	stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, nil) })
+	testkit.Eventually(t, testkit.Timeout, "a job is deleted", func() bool {
+		_, err := db.Job(ctx, after)
+		return errors.Is(err, honker.ErrNotFound)
+	})
+	require.NoError(t, stop())
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_after WHERE waiter = $1`, after))
+	require.Equal(t, honker.PhaseDead, testkit.PhaseOf(t, db, member))
+	require.Equal(t, honker.PhaseHeld, testkit.PhaseOf(t, db, next))
+	_, err := admin.Requeue(ctx, db, admin.JobFilter{IDs: []int64{member}}, nil)
+	require.NoError(t, err)
+	require.NoError(t, testkit.ClaimOne(t, q).Ack(ctx))
+	require.Equal(t, honker.PhaseReady, testkit.PhaseOf(t, db, next))
+}
+
 // A batch that completed a week ago is deleted and counts as done.
 func TestBatch_Forgotten(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	old, young, open := newBatch(t, db), newBatch(t, db), newBatch(t, db)
 	require.NoError(t, errors.Join(old.Seal(ctx), young.Seal(ctx)))
-	testkit.Exec(t, db, `UPDATE _honkerx_batches SET done_ms = done_ms - 8 * 86400000 WHERE id = 1`)
+	testkit.Exec(t, db, testkit.Either(`UPDATE _honkerx_batches SET done_ms = done_ms - 8 * 86400000 WHERE id = $1`,
+		`UPDATE batch SET done_at = done_at - interval '8 days' WHERE id = $1`), old.ID)
 	round, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	require.NoError(t, db.Maintain(round, nil))

@@ -92,6 +92,57 @@ func (a *action) tellCancelled(actor string) func(queue string, ids []int64) {
 	}
 }
 
+// BuryOptions configures Bury. The zero value of a field selects its default.
+type BuryOptions struct {
+	DryRun bool // count the jobs without changing them
+}
+
+// Bury moves the live jobs that f selects to the dead letters, where they wait for [Requeue] or [Discard]. A job keeps its
+// last error and its attempts, and loses its unique key while it is dead. Jobs with a valid claim are skipped. To undo
+// a Requeue, set Requeue of the filter to Audit of its report.
+//
+// Each job is reported to the observer as [observe.Settled] with OutcomeDied. Jobs that wait for it are treated as after
+// any other death (see [honker.After]).
+//
+// Bury blocks until all jobs are dead. The work is split into transactions of a few milliseconds with
+// pauses in between. If ctx is done, Bury returns ctx's error and a report of the jobs changed so far. A
+// nil opts selects the defaults.
+func Bury(ctx context.Context, db *honker.DB, f JobFilter, opts *BuryOptions) (*Report, error) {
+	a, err := newAction(ctx, db, "bury", f, false)
+	if err != nil {
+		return new(Report), engine.Wrap("bury", "", err)
+	}
+	a.dryRun = opts != nil && opts.DryRun
+	a.leaves = "a worker holds it"
+	attempts := make(map[int64]int64)
+	a.changeAll(func(ctx context.Context, q engine.Querier, ids []int64, now time.Time) (out row.Removed, err error) {
+		dead, err := a.engine.Stores.Operators.Bury(ctx, q, ids, now)
+		clear(attempts)
+		for _, d := range dead {
+			attempts[d.ID] = d.Attempts
+			out.Jobs = append(out.Jobs, row.Change{ID: d.ID, Queue: d.Queue})
+		}
+		return out, err
+	}, func(queue string, ids []int64) { a.tellBuried(queue, ids, attempts) })
+	r, err := a.run(ctx)
+	return r, engine.Wrap("bury", "", err)
+}
+
+// errBuried is the cause of a death by Bury.
+var errBuried = errors.New(row.ReasonBuried)
+
+// tellBuried notifies the observer and those who wait for the jobs. Other jobs may be claimable since.
+func (a *action) tellBuried(queue string, ids []int64, attempts map[int64]int64) {
+	over := []wake.Change{wake.Queue(queue)}
+	for _, id := range ids {
+		over = append(over, wake.Job(id))
+	}
+	a.engine.Notifier.Wake(over...)
+	for _, id := range ids {
+		a.engine.Observer.Settled(observe.Settled{Queue: queue, ID: id, Attempt: int(attempts[id]), Outcome: honker.OutcomeDied, Err: errBuried})
+	}
+}
+
 // RunNowOptions configures RunNow. The zero value of a field selects its default.
 type RunNowOptions struct {
 	DryRun bool // count the jobs without changing them

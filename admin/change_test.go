@@ -14,13 +14,17 @@ import (
 
 // Each field of a filter selects the matching jobs. Several fields select the jobs that match all of them.
 func TestJobFilter_Fields(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
-	testkit.Exec(t, db, `INSERT INTO _honker_dead (id, queue, payload, attempts, max_attempts, last_error, created_at, run_at, died_at) VALUES
-(1, 'a', '{"order":{"id":17},"x.y":1}', 1, 3, 'dial tcp 10.0.0.1:80: refused', 100, 110, 120),
-(2, 'a', '{"order":{"id":18}}', 2, 3, 'dial tcp 10.0.0.2:80: refused', 200, 210, 220),
-(3, 'b', '{"order":{"id":"17"}}', 3, 3, 'timeout', 300, 310, 320),
-(4, 'b', 'no json 17', 9, 3, NULL, 400, 410, 420)`)
+	testkit.StoreDead(t, db, 4, func(n int64) testkit.StoredJob {
+		j := []testkit.StoredJob{
+			{Queue: "a", Payload: `{"order":{"id":17},"x.y":1}`, Attempts: 1, Error: "dial tcp 10.0.0.1:80: refused"},
+			{Queue: "a", Payload: `{"order":{"id":18}}`, Attempts: 2, Error: "dial tcp 10.0.0.2:80: refused"},
+			{Queue: "b", Payload: `{"order":{"id":"17"}}`, Attempts: 3, Error: "timeout"},
+			{Queue: "b", Payload: `no json 17`, Attempts: 9},
+		}[n-1]
+		j.CreatedAt, j.RunAt, j.DiedAt = 100*n, 100*n+10, 100*n+20
+		return j
+	})
 	groups, err := admin.DeadGroups(ctx, db, admin.JobFilter{Queues: []string{"a"}})
 	require.NoError(t, err)
 	require.Len(t, groups.Groups, 1)
@@ -64,7 +68,7 @@ func TestDiscard_Observed(t *testing.T) {
 	live := testkit.Enqueue(t, q, 3)
 	r, err := admin.Discard(honker.WithActor(ctx, "anna"), db, all, nil)
 	require.NoError(t, err)
-	require.Equal(t, &admin.Report{Matched: 2, Changed: 2}, r)
+	require.Equal(t, &admin.Report{Matched: 2, Changed: 2, Audit: 1}, r)
 	require.Equal(t, []string{"discarded jobs [1] anna false", "discarded other [2] anna false"}, told.lines)
 	require.Equal(t, honker.StatePending, testkit.GetJob(t, q, live).State)
 }
@@ -84,7 +88,7 @@ func TestCancel_Running(t *testing.T) {
 	delayed := testkit.Enqueue(t, q, 2, honker.Delay(time.Hour))
 	r, err := admin.Cancel(ctx, db, all, nil)
 	require.NoError(t, err)
-	require.Equal(t, &admin.Report{Matched: 2, Changed: 1, SkippedTotal: 1, Skipped: []admin.Skip{{ID: running, Why: "a worker holds it"}}}, r)
+	require.Equal(t, &admin.Report{Matched: 2, Changed: 1, Audit: 1, SkippedTotal: 1, Skipped: []admin.Skip{{ID: running, Why: "a worker holds it"}}}, r)
 	testkit.RequireGone(t, q, delayed)
 	r, err = admin.Cancel(ctx, db, all, &admin.CancelOptions{Running: true})
 	require.NoError(t, err)
@@ -107,7 +111,7 @@ func TestRunNow(t *testing.T) {
 	require.Equal(t, &admin.Report{Matched: 2}, r)
 	r, err = admin.RunNow(ctx, db, all, nil)
 	require.NoError(t, err)
-	require.Equal(t, &admin.Report{Matched: 2, Changed: 1, SkippedTotal: 1, Skipped: []admin.Skip{{ID: held, Why: "it does not wait for its time"}}}, r)
+	require.Equal(t, &admin.Report{Matched: 2, Changed: 1, Audit: 1, SkippedTotal: 1, Skipped: []admin.Skip{{ID: held, Why: "it does not wait for its time"}}}, r)
 	require.Equal(t, 7, <-ran)
 	require.NoError(t, stop())
 }

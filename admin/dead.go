@@ -15,16 +15,18 @@ import (
 
 // DeadReport groups dead jobs by error.
 type DeadReport struct {
-	Groups []DeadGroup  // largest first
-	Looked honker.Count // number of jobs grouped; More is set if there may be older jobs that were not examined
+	Groups []DeadGroup  // most jobs first
+	Looked honker.Count // number of jobs grouped; More is set by DeadGroupsWithin if there may be older jobs
 }
 
 // DeadGroup is a set of dead jobs in the same queue with similar errors.
 type DeadGroup struct {
 	Queue       string
-	Fingerprint string // hash of the error's first line, ignoring numbers, quoted strings and addresses
+	Fingerprint string // hash of the error's first line without the parts that vary (see ErrorParts)
 	Sample      string // the newest job's full error
 	N           int64
+	Left        int64     // jobs that died with attempts left, because they were rejected or have expired
+	Recent      int64     // jobs that died in the last ten minutes
 	First, Last time.Time // when the first and the last job died
 	IDs         []int64   // the newest ten jobs, newest first
 	LastDay     [24]int64 // deaths in each of the last 24 hours; the last element is the hour that ends now
@@ -32,49 +34,88 @@ type DeadGroup struct {
 
 const (
 	deadWindow = 10000
-	deadBudget = time.Second
 	leastDead  = 256 // minimum number of jobs per step
 	groupIDs   = 10
 )
 
-// DeadGroups groups the newest 10,000 dead jobs that f selects by queue and kind of error. The zero filter
-// selects all dead jobs. To requeue or discard a group, set the filter's Fingerprint; such a filter also
-// selects older jobs with that fingerprint.
+// DeadGroups groups the dead jobs that f selects by queue and kind of error. The zero filter selects all dead jobs. To
+// requeue or discard a group, set the filter's Fingerprint.
 //
-// Jobs are read from the most recent death backward. If f selects only a few of many dead jobs, DeadGroups
-// examines at least the last 10,000 dead jobs and continues for up to a second. It then reports that there
-// may be more. Like the searches of [ListJobs], calls on the same db run one at a time; ctx bounds the
-// wait. DeadGroups never waits for the writer.
+// DeadGroups reads every selected job, most recent death first; use [DeadGroupsWithin] to read fewer. It reads them in steps
+// of a few thousand, not from a single snapshot. As with the searches of [ListJobs], a db runs a single step at a time, and
+// ctx bounds the call. DeadGroups never waits for the writer.
 func DeadGroups(ctx context.Context, db *honker.DB, f JobFilter) (*DeadReport, error) {
-	return DeadGroupsWithin(ctx, db, f, deadWindow, deadBudget)
+	r, err := allDead(ctx, db, f)
+	return r, engine.Wrap("group dead jobs", "", err)
 }
 
-// DeadGroupsWithin is like [DeadGroups] but takes custom bounds, for pages that are loaded frequently. It
-// groups up to newest jobs, from 1 to 10,000; each job costs about 10 µs. If f selects only a few of many
-// dead jobs, DeadGroupsWithin examines at least newest dead jobs and then continues until budget has
-// passed. With a budget of 0 it does not continue.
+func allDead(ctx context.Context, db *honker.DB, f JobFilter) (*DeadReport, error) {
+	e, noDB := engineOf(db)
+	sel, err := f.selection(true)
+	if err := errors.Join(noDB, engine.CheckContext(ctx), err, f.checkCodec(e)); err != nil {
+		return nil, err
+	}
+	now := e.Now()
+	g := newGrouping(now)
+	if sel.IDs != nil {
+		err := look(ctx, e, f, func(ctx context.Context, q engine.Querier) error {
+			found, err := picked(ctx, q, e.Stores.Operators, f, sel, now)
+			g.add(f, found)
+			return err
+		})
+		return g.report(false), err
+	}
+	s := newScan(e.Stores.Operators, now, sel, row.LastDiedFirst, 0, mostStep, mostStep)
+	for !s.ended {
+		var found []row.SelectedJob
+		err := e.Search(ctx, func(ctx context.Context) error {
+			return e.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
+				found, err = s.scan(ctx, q)
+				return err
+			})
+		})
+		if err != nil {
+			return nil, err
+		}
+		g.add(f, found)
+		s.over() // adjusts the size of the next step
+	}
+	return g.report(false), nil
+}
+
+// DeadGroupsWithin is like [DeadGroups] but takes bounds, for pages that are loaded frequently, and reads from a single
+// snapshot. It groups up to newest jobs, from 1 to 10,000. If f selects only a few of many dead jobs, DeadGroupsWithin
+// examines at least newest dead jobs and then continues until budget has passed. With a budget of 0 it does not continue.
+// Looked.More is set if there may be more jobs.
 func DeadGroupsWithin(ctx context.Context, db *honker.DB, f JobFilter, newest int, budget time.Duration) (*DeadReport, error) {
 	e, noDB := engineOf(db)
 	sel, err := f.selection(true)
-	bad := engine.NotNegative("budget", budget)
-	if newest < 1 || newest > deadWindow {
-		bad = errors.Join(bad, fmt.Errorf("%w: newest must be 1 to %d, but is %d", honker.ErrInvalid, deadWindow, newest))
-	}
-	if err := errors.Join(noDB, engine.CheckContext(ctx), bad, err, f.checkCodec(e)); err != nil {
+	if err := errors.Join(noDB, engine.CheckContext(ctx), checkNewest(newest, budget), err, f.checkCodec(e)); err != nil {
 		return nil, engine.Wrap("group dead jobs", "", err)
 	}
 	var found []row.SelectedJob
 	var more bool
 	err = e.Search(ctx, func(ctx context.Context) error {
 		return e.Read(ctx, func(ctx context.Context, q engine.Querier) (err error) {
-			found, more, err = newestDead(ctx, q, e.Stores.Operators, f, sel, newest, budget, e.Now())
+			found, more, err = newestDead(ctx, q, e.Stores.Operators, f, sel, newest, budget, e.NowAt(ctx))
 			return err
 		})
 	})
 	if err != nil {
 		return nil, engine.Wrap("group dead jobs", "", err)
 	}
-	return &DeadReport{Groups: group(found, e.Now()), Looked: honker.Count{N: int64(len(found)), More: more}}, nil
+	g := newGrouping(e.NowAt(ctx))
+	g.add(f, found)
+	return g.report(more), nil
+}
+
+// checkNewest checks the bounds of a call that groups jobs.
+func checkNewest(newest int, budget time.Duration) error {
+	err := engine.NotNegative("budget", budget)
+	if newest < 1 || newest > deadWindow {
+		err = errors.Join(err, fmt.Errorf("%w: newest must be 1 to %d, but is %d", honker.ErrInvalid, deadWindow, newest))
+	}
+	return err
 }
 
 // newestDead finds the most recently dead-lettered jobs that f selects and reports whether there may be
@@ -123,30 +164,78 @@ func picked(ctx context.Context, q engine.Querier, jobs engine.OperatorStore, f 
 	return found, nil
 }
 
-// group groups jobs by queue and fingerprint. newest must be sorted by time of death, in descending
-// order.
-func group(newest []row.SelectedJob, now time.Time) []DeadGroup {
-	type kind struct{ queue, fingerprint string }
-	at := make(map[kind]int)
-	groups := []DeadGroup{}
-	for _, j := range newest {
-		k := kind{j.Queue, fingerprint(j.LastError)}
-		i, known := at[k]
-		if !known {
-			i = len(groups)
-			at[k] = i
-			groups = append(groups, DeadGroup{Queue: k.queue, Fingerprint: k.fingerprint, Sample: j.LastError, Last: j.DiedAt})
-		}
-		g := &groups[i]
-		g.N++
-		g.First = j.DiedAt
-		if ago := int(max(0, now.Sub(g.First)) / time.Hour); ago < len(g.LastDay) {
-			g.LastDay[len(g.LastDay)-1-ago]++
-		}
-		if len(g.IDs) < groupIDs {
-			g.IDs = append(g.IDs, j.ID)
+// grouping groups jobs by queue and kind of error.
+type grouping struct {
+	now    time.Time
+	at     map[kind]int // index in groups
+	groups []DeadGroup
+	n      int64
+	texts  map[string]string // fingerprints of errors, because many jobs have the same
+}
+
+// kind identifies a group.
+type kind struct{ queue, fingerprint string }
+
+// mostTexts limits the errors that a grouping remembers.
+const mostTexts = 256
+
+func newGrouping(now time.Time) *grouping {
+	return &grouping{now: now, at: make(map[kind]int), groups: []DeadGroup{}, texts: make(map[string]string)}
+}
+
+// add adds the jobs that f selects. Jobs must be added by time of death, in descending order.
+func (g *grouping) add(f JobFilter, jobs []row.SelectedJob) {
+	for _, j := range jobs {
+		hash := g.fingerprint(j.LastError)
+		if f.Fingerprint == "" || f.Fingerprint == hash {
+			g.addTo(g.group(kind{j.Queue, hash}, j), j)
 		}
 	}
-	slices.SortStableFunc(groups, func(a, b DeadGroup) int { return cmp.Compare(b.N, a.N) })
-	return groups
+}
+
+func (g *grouping) fingerprint(text string) string {
+	hash, known := g.texts[text]
+	if !known {
+		hash = fingerprint(text)
+		if len(g.texts) < mostTexts {
+			g.texts[text] = hash
+		}
+	}
+	return hash
+}
+
+// group returns the group of a kind. If j is the first of its kind, group adds the group.
+func (g *grouping) group(k kind, j row.SelectedJob) *DeadGroup {
+	i, known := g.at[k]
+	if !known {
+		i = len(g.groups)
+		g.at[k] = i
+		g.groups = append(g.groups, DeadGroup{Queue: k.queue, Fingerprint: k.fingerprint, Sample: j.LastError, Last: j.DiedAt})
+	}
+	return &g.groups[i]
+}
+
+func (g *grouping) addTo(d *DeadGroup, j row.SelectedJob) {
+	g.n++
+	d.N++
+	d.First = j.DiedAt
+	if j.Left {
+		d.Left++
+	}
+	ago := max(0, g.now.Sub(j.DiedAt))
+	if ago < recentSpan {
+		d.Recent++
+	}
+	if hours := int(ago / time.Hour); hours < len(d.LastDay) {
+		d.LastDay[len(d.LastDay)-1-hours]++
+	}
+	if len(d.IDs) < groupIDs {
+		d.IDs = append(d.IDs, j.ID)
+	}
+}
+
+// report returns the groups, most jobs first.
+func (g *grouping) report(more bool) *DeadReport {
+	slices.SortStableFunc(g.groups, func(a, b DeadGroup) int { return cmp.Compare(b.N, a.N) })
+	return &DeadReport{Groups: g.groups, Looked: honker.Count{N: g.n, More: more}}
 }

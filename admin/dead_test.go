@@ -2,6 +2,8 @@ package admin_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -14,10 +16,17 @@ import (
 
 // Dead jobs are grouped by queue and kind of error, largest group first.
 func TestDeadGroups(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
-	testkit.Exec(t, db, testkit.Numbers(12)+`INSERT INTO _honker_dead (id, queue, payload, last_error, died_at)
-SELECT n, iif(n = 12, 'b', 'a'), '1', iif(n = 1, 'out of paper', 'job ' || n || ': no route to "' || n || '"'), 100 + n FROM some`)
+	testkit.StoreDead(t, db, 12, func(n int64) testkit.StoredJob {
+		j := testkit.StoredJob{Queue: "a", Error: fmt.Sprintf(`job %d: no route to "%d"`, n, n), DiedAt: 100 + n}
+		switch n {
+		case 1:
+			j.Error = "out of paper"
+		case 12:
+			j.Queue = "b"
+		}
+		return j
+	})
 	r, err := admin.DeadGroups(ctx, db, admin.JobFilter{})
 	require.NoError(t, err)
 	require.Equal(t, honker.Count{N: 12}, r.Looked)
@@ -35,16 +44,23 @@ SELECT n, iif(n = 12, 'b', 'a'), '1', iif(n = 1, 'out of paper', 'job ' || n || 
 	require.Error(t, err)
 }
 
+// paperJam is a dead job, of queue a if n is odd and of b otherwise.
+func paperJam(n int64, noPaper bool, diedAt int64) testkit.StoredJob {
+	j := testkit.StoredJob{Queue: []string{"b", "a"}[n%2], Error: fmt.Sprint("error ", n), DiedAt: diedAt}
+	if noPaper {
+		j.Error = "out of paper"
+	}
+	return j
+}
+
 // Jobs excluded by the filter, whether in SQL or by fingerprint, don't count toward the window.
 func TestDeadGroups_Filter(t *testing.T) {
-	testkit.FileOnly(t)
 	inBubble(t, testDeadGroupsFilter) // in fake time, so the search never exceeds its budget
 }
 
 func testDeadGroupsFilter(t *testing.T, db *honker.DB, _ *honker.Queue[int]) {
 	ctx := t.Context()
-	testkit.Exec(t, db, testkit.Numbers(10500)+`INSERT INTO _honker_dead (id, queue, payload, last_error, died_at)
-SELECT n, iif(n % 2, 'a', 'b'), '1', iif(n <= 3, 'out of paper', 'error ' || n), 1 + n / 10 FROM some`)
+	testkit.StoreDead(t, db, 10_500, func(n int64) testkit.StoredJob { return paperJam(n, n <= 3, 1+n/10) })
 	r, err := admin.DeadGroups(ctx, db, admin.JobFilter{IDs: []int64{3, 1, 99_999}})
 	require.NoError(t, err)
 	require.Equal(t, honker.Count{N: 2}, r.Looked)
@@ -66,41 +82,57 @@ SELECT n, iif(n % 2, 'a', 'b'), '1', iif(n <= 3, 'out of paper', 'error ' || n),
 
 // Deaths are counted per hour for the last day. A clock that's behind doesn't produce hours in the future.
 func TestDeadGroups_LastDay(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	now := time.Now().Unix()
-	for _, ago := range []time.Duration{-time.Hour, 10 * time.Minute, 90 * time.Minute, 91 * time.Minute, 23*time.Hour + 30*time.Minute, 25 * time.Hour} {
-		testkit.Exec(t, db, `INSERT INTO _honker_dead (queue, payload, last_error, died_at) VALUES ('a', '1', 'x', ?)`, now-int64(ago/time.Second))
-	}
+	ago := []time.Duration{-time.Hour, 10 * time.Minute, 90 * time.Minute, 91 * time.Minute, 23*time.Hour + 30*time.Minute, 25 * time.Hour}
+	testkit.StoreDead(t, db, len(ago), func(n int64) testkit.StoredJob {
+		return testkit.StoredJob{Error: "x", DiedAt: now - int64(ago[n-1]/time.Second)}
+	})
 	r, err := admin.DeadGroups(ctx, db, admin.JobFilter{})
 	require.NoError(t, err)
 	require.Len(t, r.Groups, 1)
 	require.Equal(t, [24]int64{0: 1, 22: 2, 23: 2}, r.Groups[0].LastDay)
 }
 
-// DeadGroups has a bounded window and sets More if there may be more jobs. A change by fingerprint isn't
-// bounded.
-func TestDeadGroups_Window(t *testing.T) {
-	testkit.FileOnly(t)
+// DeadGroups counts all dead jobs of a kind, so that it agrees with an action on that kind.
+func TestDeadGroups_Exact(t *testing.T) {
 	ctx, db, _, _ := open(t)
-	testkit.Exec(t, db, testkit.Numbers(10500)+`INSERT INTO _honker_dead (id, queue, payload, last_error, died_at)
-SELECT n, 'a', '1', 'error ' || n, n FROM some`)
+	testkit.StoreDead(t, db, 10_500, func(n int64) testkit.StoredJob { return testkit.StoredJob{Error: fmt.Sprint("error ", n), DiedAt: n} })
 	r, err := admin.DeadGroups(ctx, db, admin.JobFilter{})
 	require.NoError(t, err)
-	require.Equal(t, honker.Count{N: 10000, More: true}, r.Looked)
+	require.Equal(t, honker.Count{N: 10_500}, r.Looked)
 	require.Len(t, r.Groups, 1)
-	require.EqualValues(t, 10000, r.Groups[0].N)
+	require.EqualValues(t, 10_500, r.Groups[0].N)
+	require.Equal(t, time.Unix(1, 0), r.Groups[0].First)
 	done, err := admin.Discard(ctx, db, admin.JobFilter{Fingerprint: r.Groups[0].Fingerprint}, nil)
 	require.NoError(t, err)
-	require.EqualValues(t, 10500, done.Changed)
+	require.EqualValues(t, 10_500, done.Changed)
+}
+
+// A group tells how many of its jobs died lately, and how many with attempts left.
+func TestDeadGroups_LeftAndRecent(t *testing.T) {
+	ctx, db, q, _ := open(t)
+	_, err := q.EnqueueMany(ctx, []int{1, 2, 3}, honker.MaxAttempts(2))
+	require.NoError(t, err)
+	for range 2 {
+		_, err = q.WorkDue(ctx, func(_ context.Context, j *honker.Job[int]) error {
+			if j.Args == 1 {
+				return honker.Reject(errors.New("no"))
+			}
+			return honker.RetryAfter(0, errors.New("no"))
+		}, nil)
+		require.NoError(t, err)
+	}
+	r, err := admin.DeadGroups(ctx, db, admin.JobFilter{})
+	require.NoError(t, err)
+	require.Len(t, r.Groups, 1)
+	require.Equal(t, [3]int64{3, 1, 3}, [3]int64{r.Groups[0].N, r.Groups[0].Left, r.Groups[0].Recent})
 }
 
 // DeadGroupsWithin accepts a smaller window and rejects an invalid size.
 func TestDeadGroupsWithin(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
-	testkit.Exec(t, db, testkit.Numbers(300)+`INSERT INTO _honker_dead (id, queue, payload, last_error, died_at)
-SELECT n, iif(n % 2, 'a', 'b'), '1', iif(n = 1, 'out of paper', 'error ' || n), 1000 - n FROM some`)
+	testkit.StoreDead(t, db, 300, func(n int64) testkit.StoredJob { return paperJam(n, n == 1, 1000-n) })
 	r, err := admin.DeadGroupsWithin(ctx, db, admin.JobFilter{}, 299, 0)
 	require.NoError(t, err)
 	require.Equal(t, honker.Count{N: 299, More: true}, r.Looked)

@@ -24,7 +24,7 @@ func Enqueue(ctx context.Context, db *honker.DB, queue string, payload any, opts
 	q := honker.NewQueue[any](db, queue, nil)
 	var place honker.Placement
 	opts = append([]honker.EnqueueOption{honker.Placed(&place)}, opts...) // a Placed option in opts is applied later and overrides this one
-	err = db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
+	err = e.TxAgain(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		if id, err = q.EnqueueTx(ctx, tx, payload, opts...); err != nil {
 			return err
 		}

@@ -51,7 +51,8 @@ func Explain(ctx context.Context, db *honker.DB, id int64) (ex *Explanation, err
 	return ex, engine.WrapID("explain job", id, err)
 }
 
-// ExplainQueue describes why no job in queue is running, or which jobs are. In the result, Job is nil and
+// ExplainQueue describes why no job in queue is running, or which jobs are. If most of its attempts fail,
+// that is the first reason. In the result, Job is nil and
 // Ahead is the number of claimable jobs. An empty queue is not an error. ExplainQueue costs as much as
 // [Explain]. It returns [honker.ErrInvalid] if the name is invalid or db is nil.
 func ExplainQueue(ctx context.Context, db *honker.DB, queue string) (ex *Explanation, err error) {
@@ -83,7 +84,7 @@ func explain(ctx context.Context, db *honker.DB, f func(ctx context.Context, x *
 		return err
 	}
 	return e.Snapshot(ctx, func(ctx context.Context, q engine.Querier) error {
-		return f(ctx, newExplainer(e, q, e.Now()))
+		return f(ctx, newExplainer(e, q, e.NowAt(ctx)))
 	})
 }
 
@@ -98,7 +99,7 @@ func firstReasons(ctx context.Context, e *engine.Engine, jobs []honker.JobInfo) 
 		ids[i] = job.ID
 	}
 	err = e.Snapshot(ctx, func(ctx context.Context, q engine.Querier) error {
-		x := newExplainer(e, q, e.Now())
+		x := newExplainer(e, q, e.NowAt(ctx))
 		x.brief = true
 		all, err := x.jobs(ctx, ids)
 		if err != nil {
@@ -265,7 +266,7 @@ func (x *explainer) held(ex *Explanation, found *row.Explained) {
 }
 
 // blocks reports whether claims skip a job for this reason.
-func (r Reason) blocks() bool { return reasonRank[r.Code] < rankReady }
+func (r Reason) blocks() bool { return reasonRank[r.Code] >= 0 && reasonRank[r.Code] < rankReady }
 
 // start returns the time at which the last blocking reason ends. It returns the zero time if a blocking
 // reason has no end or if no reason is blocking.
@@ -325,6 +326,11 @@ func (x *explainer) queue(ctx context.Context, name string) (*Explanation, error
 	}
 	if found.Head != nil {
 		if err := x.head(ctx, ex, &found); err != nil {
+			return nil, err
+		}
+	}
+	if found.Queue.Pause == nil {
+		if err := x.failing(ctx, ex, name); err != nil {
 			return nil, err
 		}
 	}

@@ -295,7 +295,6 @@ func TestExplain_Exhausted(t *testing.T) {
 }
 
 func TestExplain_Undecodable(t *testing.T) {
-	testkit.FileOnly(t)
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		id := testkit.Enqueue(t, q, 1)
 		for _, payload := range []any{"{", []byte("1")} {
@@ -310,7 +309,6 @@ func TestExplain_Undecodable(t *testing.T) {
 }
 
 func TestExplain_Clock(t *testing.T) {
-	testkit.FileOnly(t)
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		id := testkit.Enqueue(t, q, 1)
 		testkit.Exec(t, db, `UPDATE _honker_live SET run_at = run_at * 1000, created_at = created_at + 3600 WHERE id = ?`, id)

@@ -15,7 +15,6 @@ import (
 
 // Without a worker, a claimable job waits for a worker. A killed worker is named.
 func TestExplain_NoWorker(t *testing.T) {
-	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "mails", nil)
 		id := testkit.Enqueue(t, q, 1)
@@ -68,7 +67,6 @@ func TestExplain_WorkersBusy(t *testing.T) {
 
 // A job's wait is estimated from the claims of the last few minutes.
 func TestExplain_InTurn_About(t *testing.T) {
-	testkit.FileOnly(t)
 	inQueue(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		testkit.Exec(t, db, `INSERT INTO _honkerx_minutes (minute, queue, claimed) VALUES (?1, 'mails', 40), (?1, '', 40)`, time.Now().Unix()/60)
 		time.Sleep(time.Minute)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/disk"
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
 )
@@ -16,6 +18,7 @@ type FileInfo struct {
 	Path          string
 	Size          int64  // bytes
 	WAL           int64  // size of the write-ahead log in bytes; 0 if there is none
+	DiskFree      int64  // free bytes of the disk; -1 if unknown
 	PageSize      int64  // bytes
 	Pages         int64  // database pages, including pages that are only in the log
 	FreePages     int64  // unused pages; SQLite reuses them, and only VACUUM returns them to the file system
@@ -39,13 +42,14 @@ const countedRows = 10000
 
 // File returns the file's size and settings and the row counts of honker's tables, including the tables
 // of packages relay and dispatch. It counts at most 10,000 rows per table and never waits for the
-// writer. It returns [honker.ErrInvalid] if db is nil.
+// writer. It returns [honker.ErrInvalid] if db is nil, and [honker.ErrUnsupported] if the database is not a file; use
+// [Database] then.
 func File(ctx context.Context, db *honker.DB) (*FileInfo, error) {
 	e, err := engineOf(db)
 	if err != nil {
 		return nil, engine.Wrap("describe file", "", err)
 	}
-	file, err := e.File("describe file")
+	file, err := fileOf(e, "describe file", "use admin.Database")
 	if err != nil {
 		return nil, engine.Wrap("describe file", "", err)
 	}
@@ -71,6 +75,10 @@ func File(ctx context.Context, db *honker.DB) (*FileInfo, error) {
 	}
 	if s, err := os.Stat(path + "-wal"); err == nil {
 		info.WAL = s.Size()
+	}
+	info.DiskFree = -1
+	if free, _, err := disk.Space(filepath.Dir(path)); err == nil {
+		info.DiskFree = free
 	}
 	return info, nil
 }

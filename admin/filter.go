@@ -36,6 +36,7 @@ type JobFilter struct {
 	Header      map[string]string // job headers by name
 	Fingerprint string            // error fingerprint (see DeadGroup); dead jobs only
 	MinAttempts int
+	Requeue     int64 // ID of a Requeue's AuditEntry; live jobs that it requeued and that have used no attempt since
 
 	CreatedSince, CreatedBefore time.Time
 	RunSince, RunBefore         time.Time
@@ -70,6 +71,9 @@ func (f *JobFilter) selection(dead bool) (row.JobSelect, error) {
 	if dead && f.Worker != "" {
 		errs = append(errs, fmt.Errorf("%w: Worker cannot select dead jobs", honker.ErrInvalid))
 	}
+	if dead && f.Requeue != 0 {
+		errs = append(errs, fmt.Errorf("%w: Requeue cannot select dead jobs", honker.ErrInvalid))
+	}
 	if !dead && f.ofDead() {
 		errs = append(errs, fmt.Errorf("%w: Fingerprint, DiedSince and DiedBefore cannot select live jobs", honker.ErrInvalid))
 	}
@@ -82,6 +86,9 @@ func (f *JobFilter) looking() (row.JobSelect, error) {
 	only := func(phases ...row.Phase) { s.Phases = narrow(s.Phases, phases) }
 	if f.Worker != "" {
 		only(row.PhaseRunning, row.PhaseLapsed, row.PhaseExpired)
+	}
+	if f.Requeue != 0 {
+		only(row.PhaseReady, row.PhaseScheduled, row.PhaseHeld, row.PhaseExpired)
 	}
 	if f.ofDead() {
 		only(row.PhaseDead)
@@ -105,7 +112,7 @@ func narrow(phases, to []row.Phase) []row.Phase {
 func (f *JobFilter) selected() row.JobSelect {
 	s := row.JobSelect{
 		Queues: f.Queues, IDs: f.IDs, Key: f.Key, Unique: f.Unique, Batch: f.Batch, Worker: f.Worker, Error: f.Error,
-		Contains: f.Contains, MinAttempts: int64(f.MinAttempts),
+		Contains: f.Contains, MinAttempts: int64(f.MinAttempts), Requeue: f.Requeue,
 		CreatedSince: f.CreatedSince, CreatedBefore: f.CreatedBefore,
 		RunSince: f.RunSince, RunBefore: f.RunBefore,
 		DiedSince: f.DiedSince, DiedBefore: f.DiedBefore,
@@ -160,8 +167,8 @@ func (f *JobFilter) check() error {
 			}
 		}
 	}
-	if f.MinAttempts < 0 || f.Batch < 0 {
-		invalid("MinAttempts and Batch must not be negative, but are %d and %d", f.MinAttempts, f.Batch)
+	if f.MinAttempts < 0 || f.Batch < 0 || f.Requeue < 0 {
+		invalid("MinAttempts, Batch and Requeue must not be negative, but are %d, %d and %d", f.MinAttempts, f.Batch, f.Requeue)
 	}
 	return errors.Join(errs...)
 }
@@ -192,7 +199,7 @@ func (f *JobFilter) searches() bool {
 func (f *JobFilter) empty() bool {
 	return len(f.Queues) == 0 && len(f.Phases) == 0 && f.IDs == nil && f.Key == "" && f.Unique == "" && f.Batch == 0 &&
 		f.Worker == "" && f.Error == "" && f.Contains == "" && len(f.Where) == 0 && len(f.Header) == 0 &&
-		f.MinAttempts == 0 && f.CreatedSince.IsZero() && f.CreatedBefore.IsZero() &&
+		f.MinAttempts == 0 && f.Requeue == 0 && f.CreatedSince.IsZero() && f.CreatedBefore.IsZero() &&
 		f.RunSince.IsZero() && f.RunBefore.IsZero() && !f.ofDead()
 }
 

@@ -281,13 +281,14 @@ func (i *importer) add(ctx context.Context, pace *engine.Pace, some []importing)
 				added = append(added, row.Change{ID: id, Queue: i.queue(j)})
 			}
 		}
-		noted, err = i.audit.Note(ctx, q, now, int64(len(added)))
+		after.Audit, noted, err = i.audit.Note(ctx, q, now, int64(len(added)))
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	noted()
+	after.Audit = max(after.Audit, i.report.Audit)
 	after.Matched += int64(len(some))
 	after.Changed += int64(len(added))
 	*i.report = after

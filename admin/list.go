@@ -207,7 +207,7 @@ func (l *listing) read(ctx context.Context, q engine.Querier) (*JobPage, error) 
 	if l.filter.searches() {
 		sorted = mostStep
 	}
-	s := newScan(l.engine.Stores.Operators, l.engine.Now(), l.sel, l.order, l.Budget, l.Limit+1, sorted)
+	s := newScan(l.engine.Stores.Operators, l.engine.NowAt(ctx), l.sel, l.order, l.Budget, l.Limit+1, sorted)
 	s.req.After = l.after
 	at := l.after
 	p := &JobPage{Jobs: []honker.JobInfo{}}

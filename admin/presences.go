@@ -3,20 +3,40 @@ package admin
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 )
 
-// PresenceInfo describes a name held by an actor from package dispatch.
+// PresenceInfo describes a live actor from package dispatch by the name that it holds. Actors write the fields from
+// Hostname on with their heartbeats, so InFlight, Busy and Paused may be several seconds old.
 type PresenceInfo struct {
-	Key           string // such as hero:meta:actor:inst:osis:default:2, see dispatch.Keys.Presence
-	Owner         string // the running dispatch.Actor.Run that holds the name
-	ExpiresAt     time.Time
+	Key       string // such as hero:meta:actor:inst:osis:default:2, see dispatch.Keys.Presence
+	Prefix    string // see dispatch.Options; like the next fields, "" if Key was not made by package dispatch
+	Type      string
+	Group     string
+	Instance  string
+	Owner     string // the running dispatch.Actor.Run that holds the name
+	ExpiresAt time.Time
+
 	Hostname      string // host name of the process; "" if unknown
 	PID           int
+	Version       string // see dispatch.Identity
+	Capabilities  []string
+	StartedAt     time.Time
 	LastHeartbeat time.Time
+	InFlight      int  // tasks being handled
+	Busy          bool // all workers of the actor have a task
+	Paused        bool // the actor claims no tasks
+}
+
+// Runs reports whether w is a worker of the actor. An actor has a worker for each queue that it claims from, and more
+// of them while tasks from before a pause continue.
+func (p *PresenceInfo) Runs(w WorkerInfo) bool {
+	return strings.HasPrefix(w.ID, p.Key+"/")
 }
 
 // Presences returns the names held by actors, sorted by key. An expiry in the far future indicates that the
@@ -27,11 +47,8 @@ func Presences(ctx context.Context, db *honker.DB) ([]PresenceInfo, error) {
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {
 		rows, err := s.Dispatches.Presences(ctx, q, "", "", clock(db))
 		all = make([]PresenceInfo, len(rows))
-		for i, row := range rows {
-			all[i] = PresenceInfo{
-				Key: row.Key, Owner: row.Owner, ExpiresAt: row.ExpiresAt,
-				Hostname: row.Hostname, PID: row.PID, LastHeartbeat: row.LastHeartbeat,
-			}
+		for i, r := range rows {
+			all[i] = presenceOf(r)
 		}
 		return err
 	})
@@ -39,6 +56,15 @@ func Presences(ctx context.Context, db *honker.DB) ([]PresenceInfo, error) {
 		return nil, engine.Wrap("list presences", "", err)
 	}
 	return all, nil
+}
+
+func presenceOf(r row.DispatchPresence) PresenceInfo {
+	t := actorOfKey(r.Key)
+	return PresenceInfo{
+		Key: r.Key, Prefix: t.Prefix, Type: t.Type, Group: t.Group, Instance: t.Instance, Owner: r.Owner, ExpiresAt: r.ExpiresAt,
+		Hostname: r.Hostname, PID: r.PID, Version: r.Version, Capabilities: r.Capabilities, StartedAt: r.StartedAt, LastHeartbeat: r.LastHeartbeat,
+		InFlight: r.InFlight, Busy: r.Busy, Paused: r.Paused,
+	}
 }
 
 // BreakPresence releases an actor's name if owner, as returned by [Presences], still holds it, and reports

@@ -23,7 +23,8 @@ func (s *search) schedules(ctx context.Context, all []row.Late) error {
 		why = "the leader " + leader + " does not fire it"
 	}
 	for _, l := range all {
-		s.add(Problem{Code: ProblemOverdue, Name: l.Name, Since: l.At, Text: "schedule " + l.Name + " is overdue: " + why})
+		s.add(Problem{Code: ProblemOverdue, Name: l.Name, Since: l.At, Text: "schedule " + l.Name + " is overdue: " + why,
+			Actions: []Action{{Verb: ActionTriggerSchedule, Name: l.Name}}})
 	}
 	return err
 }
@@ -35,48 +36,6 @@ func (s *search) leader(ctx context.Context, lock string) (string, error) {
 		return "", err
 	}
 	return held[0].Owner, nil
-}
-
-// server reports the problems that only a database server has.
-func (s *search) server(t *row.Troubles) {
-	for _, b := range t.Blocked {
-		n := honker.Count{N: b.N}
-		s.add(Problem{Code: ProblemBlocked, Name: b.By, N: n, Since: b.Since,
-			Text: fmt.Sprintf("%s keeps %s waiting for its locks", b.By, counted(n, "session"))})
-	}
-	for _, x := range t.Snapshots {
-		n := honker.Count{N: x.Dead}
-		s.add(Problem{Code: ProblemSnapshot, Name: x.Of, N: n, Since: x.Since,
-			Text: fmt.Sprintf("%s has an old snapshot, so vacuum cannot remove %s", x.Of, counted(n, "deleted job"))})
-	}
-	if v := t.Unvacuumed; v != nil {
-		n, text := honker.Count{N: v.Dead}, "autovacuum has not removed "
-		if v.Off {
-			text = "autovacuum is off for the table of jobs, which has "
-		}
-		s.add(Problem{Code: ProblemVacuum, N: n, Since: v.Since, Text: text + counted(n, "deleted job")})
-	}
-}
-
-// consumers reports consumers and groups that aren't reading their events. It uses ProblemPinned if
-// unread events are kept beyond the topic's retention.
-func (s *search) consumers(all []row.Behind) {
-	for _, b := range all {
-		p := Problem{Code: ProblemBehind, Topic: b.Topic, Name: b.Name, Since: b.Oldest, N: honker.Count(b.Unseen)}
-		p.Text = fmt.Sprintf("%s: %s %s has not read %s", b.Topic, b.Kind, b.Name, counted(p.N, "event"))
-		switch {
-		case b.Kind == "group":
-			p.Text += ", and has no live member"
-		case !b.Acked.IsZero():
-			p.Since = later(p.Since, b.Acked)
-			p.Text += ", and has not saved its offset"
-		}
-		if b.Pins {
-			p.Code = ProblemPinned
-			p.Text += "; the topic keeps them beyond its retention"
-		}
-		s.add(p)
-	}
 }
 
 // later returns the later of two times.
@@ -109,17 +68,28 @@ func (s *search) log() {
 		Text: fmt.Sprintf("the write-ahead log has %s, more than its limit of %s", FormatSize(size), FormatSize(limit))})
 }
 
-func (s *search) disk() {
+// disk checks the free space of the disk. If there is little, it names the largest part of the file that a retention bounds.
+func (s *search) disk(ctx context.Context) error {
 	f, err := s.engine.File("problems")
 	if err != nil {
-		return // a database without a file has no disk that this process can see
+		return nil // a database without a file has no disk that this process can see
 	}
 	free, size, err := disk.Space(filepath.Dir(f.Path()))
 	if err != nil || free >= diskLeft && (free >= size/diskShare || free >= diskEnough) {
-		return // unknown sizes are not reported
+		return nil // unknown sizes are not reported
 	}
-	s.add(Problem{Code: ProblemDisk, N: honker.Count{N: free},
-		Text: fmt.Sprintf("the disk is nearly full: %s of %s are free", FormatSize(free), FormatSize(size))})
+	p := Problem{Code: ProblemDisk, N: honker.Count{N: free},
+		Text: fmt.Sprintf("the disk is nearly full: %s of %s are free", FormatSize(free), FormatSize(size))}
+	all, err := s.engine.Stores.Sizes.Sizes(ctx, s.q)
+	if err != nil {
+		return err
+	}
+	if part, ok := sizesOf(all).largest(); ok {
+		p.Cause, p.Actions = part.text(), []Action{part.bound()}
+	}
+	p.Actions = append(p.Actions, Action{Verb: ActionShowSizes})
+	s.add(p)
+	return nil
 }
 
 // maintenance reports pending maintenance work if no process runs Maintain.

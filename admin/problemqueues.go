@@ -60,11 +60,11 @@ func (s *search) usualWait(ctx context.Context, queue string, ready time.Time, a
 	if asked > mostUsual {
 		return 0, false, nil
 	}
-	wait, claimed, err := s.engine.Waits(ctx, s.q, queue, ready.Add(-usualSpan), ready)
-	if err != nil || claimed == 0 {
+	m, err := s.engine.Sums(ctx, s.q, queue, ready.Add(-usualSpan), ready)
+	if err != nil || m.Claimed == 0 {
 		return 0, false, err
 	}
-	return (wait / time.Duration(claimed)).Truncate(time.Millisecond), true, nil
+	return (m.Wait / time.Duration(m.Claimed)).Truncate(time.Millisecond), true, nil
 }
 
 // late reports a queue whose oldest ready job has waited too long. The caller has checked that the

@@ -14,7 +14,6 @@ import (
 // The usual wait is cached for a given oldest job. If the oldest job changes, it's looked up again
 // for a different day.
 func TestProblems_Late_UsualOnce(t *testing.T) {
-	testkit.FileOnly(t)
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		const minute = `INSERT INTO _honkerx_minutes (minute, queue, claimed, wait_ms) VALUES `
 		since := time.Now().Unix()/60 - 10

@@ -1,9 +1,7 @@
 package admin
 
 import (
-	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"github.com/honker-go/honker"
@@ -25,30 +23,40 @@ type ProblemCode string
 
 // Problem codes, the most severe first.
 const (
-	ProblemNoWorker      ProblemCode = "no_worker"         // jobs are ready, but no worker runs
-	ProblemWaitsForDead  ProblemCode = "waits_for_dead"    // jobs wait for a dead job
-	ProblemLapsed        ProblemCode = "lapsed"            // claims have expired, but no worker has picked up their jobs
-	ProblemLate          ProblemCode = "late"              // a job has been ready much longer than usual
-	ProblemOverdue       ProblemCode = "overdue"           // a schedule was due and did not fire
-	ProblemBlocked       ProblemCode = "blocked"           // a session keeps others waiting for its locks; PostgreSQL only
-	ProblemHeld          ProblemCode = "held"              // jobs are held even though their key has room; indicates a bug in honker
-	ProblemDisk          ProblemCode = "disk"              // the disk is nearly full
-	ProblemDead          ProblemCode = "dead"              // jobs died in the last hour
-	ProblemBehind        ProblemCode = "consumer_behind"   // a consumer or group isn't reading its events
-	ProblemPinned        ProblemCode = "compaction_pinned" // like consumer_behind, but the unread events are also kept beyond the retention
-	ProblemWAL           ProblemCode = "wal"               // the write-ahead log is larger than Options.WALLimit
-	ProblemSnapshot      ProblemCode = "old_snapshot"      // an old snapshot keeps deleted jobs from being removed; PostgreSQL only
-	ProblemVacuum        ProblemCode = "not_vacuumed"      // autovacuum does not remove deleted jobs; PostgreSQL only
-	ProblemNotMaintained ProblemCode = "not_maintained"    // there is maintenance work, but no process runs Maintain
-	ProblemPaused        ProblemCode = "paused"            // a pause without an end time is older than a day
-	ProblemClock         ProblemCode = "clock"             // the newest job or event is in the future
+	ProblemFailing        ProblemCode = "failing"           // most attempts of a queue fail
+	ProblemNoWorker       ProblemCode = "no_worker"         // jobs are ready, but no worker runs
+	ProblemWaitsForDead   ProblemCode = "waits_for_dead"    // jobs wait for a dead job
+	ProblemLapsed         ProblemCode = "lapsed"            // claims have expired, but no worker has picked up their jobs
+	ProblemLate           ProblemCode = "late"              // a job has been ready much longer than usual
+	ProblemStuck          ProblemCode = "stuck"             // a job runs much longer than usual
+	ProblemOverdue        ProblemCode = "overdue"           // a schedule was due and did not fire
+	ProblemBlocked        ProblemCode = "blocked"           // a session keeps others waiting for its locks; PostgreSQL only
+	ProblemHeld           ProblemCode = "held"              // jobs are held even though their key has room; indicates a bug in honker
+	ProblemConnections    ProblemCode = "connections"       // the server has few connections left; PostgreSQL only
+	ProblemRelayStuck     ProblemCode = "relay_stuck"       // a partition of a relay queue does not get past a message
+	ProblemDisk           ProblemCode = "disk"              // the disk is nearly full
+	ProblemDead           ProblemCode = "dead"              // jobs died in the last hour
+	ProblemRelayDead      ProblemCode = "relay_dead"        // messages of a relay queue died in the last hour
+	ProblemScheduleMissed ProblemCode = "schedule_missed"   // a schedule has skipped its last time
+	ProblemBehind         ProblemCode = "consumer_behind"   // a consumer or group isn't reading its events
+	ProblemSlow           ProblemCode = "consumer_slow"     // a consumer reads, but is an hour behind and does not catch up
+	ProblemPinned         ProblemCode = "compaction_pinned" // a consumer or group keeps events beyond the topic's retention
+	ProblemWAL            ProblemCode = "wal"               // the write-ahead log is larger than Options.WALLimit
+	ProblemSnapshot       ProblemCode = "old_snapshot"      // an old snapshot keeps deleted jobs from being removed; PostgreSQL only
+	ProblemVacuum         ProblemCode = "not_vacuumed"      // autovacuum does not remove deleted jobs; PostgreSQL only
+	ProblemStandby        ProblemCode = "standby_behind"    // a standby of the server has fallen behind; PostgreSQL only
+	ProblemNotices        ProblemCode = "no_notices"        // this process is not told about commits of others; PostgreSQL only
+	ProblemRights         ProblemCode = "rights"            // the role may not see the cause of a problem; PostgreSQL only
+	ProblemNotMaintained  ProblemCode = "not_maintained"    // there is maintenance work, but no process runs Maintain
+	ProblemPaused         ProblemCode = "paused"            // a pause without an end time is older than a day
+	ProblemClock          ProblemCode = "clock"             // the newest job or event is in the future
 )
 
 // problemOrder lists the codes in the order of the constants.
 var problemOrder = []ProblemCode{
-	ProblemNoWorker, ProblemWaitsForDead, ProblemLapsed, ProblemLate, ProblemOverdue, ProblemBlocked, ProblemHeld,
-	ProblemDisk, ProblemDead, ProblemBehind, ProblemPinned, ProblemWAL, ProblemSnapshot, ProblemVacuum, ProblemNotMaintained, ProblemPaused,
-	ProblemClock,
+	ProblemFailing, ProblemNoWorker, ProblemWaitsForDead, ProblemLapsed, ProblemLate, ProblemStuck, ProblemOverdue, ProblemBlocked, ProblemHeld,
+	ProblemConnections, ProblemRelayStuck, ProblemDisk, ProblemDead, ProblemRelayDead, ProblemScheduleMissed, ProblemBehind, ProblemSlow, ProblemPinned, ProblemWAL, ProblemSnapshot, ProblemVacuum,
+	ProblemStandby, ProblemNotices, ProblemRights, ProblemNotMaintained, ProblemPaused, ProblemClock,
 }
 
 // Problem is a fault or a condition that an operator should know about.
@@ -58,6 +66,7 @@ type Problem struct {
 	Text     string       // sentence that names the affected object
 	Since    time.Time    // zero if unknown
 	N        honker.Count // number of affected jobs, events or bytes; zero if the problem has none
+	Cause    string       // the error behind the problem, such as the commonest error of a queue; "" if there is none
 
 	// Affected object, if any. Name is the name of a key, schedule, consumer or group.
 	Queue, Topic, Name string
@@ -89,7 +98,8 @@ const (
 	diskEnough = int64(5) << 30
 )
 
-// Problems returns the file's problems, the most severe first. The result is empty if there are none.
+// Problems returns the file's problems, the most severe first. Problems of the same code are ordered by
+// size, then by age; see [GroupProblems]. The result is empty if there are none.
 // Problems reads a bounded number of rows and takes a few milliseconds longer than [Queues]. It finds at
 // most a hundred problems of each kind. Consumers that read a pattern or use a filter aren't checked.
 // [ProblemCode.Help] explains each code.
@@ -118,10 +128,7 @@ func Problems(ctx context.Context, db *honker.DB) ([]Problem, error) {
 	if err != nil {
 		return nil, engine.Wrap("look for problems", "", err)
 	}
-	slices.SortStableFunc(found, func(a, b Problem) int {
-		return cmp.Compare(slices.Index(problemOrder, a.Code), slices.Index(problemOrder, b.Code))
-	})
-	return found, nil
+	return sorted(found), nil
 }
 
 // search is the state of a running Problems.
@@ -134,10 +141,7 @@ type search struct {
 
 // add sets the severity of p and records it.
 func (s *search) add(p Problem) {
-	p.Severity = SeverityWarn
-	if slices.Index(problemOrder, p.Code) <= slices.Index(problemOrder, ProblemDisk) {
-		p.Severity = SeverityError
-	}
+	p.Severity = p.Code.Severity()
 	p.Do = instructions(p.Actions)
 	s.found = append(s.found, p)
 }
@@ -146,8 +150,10 @@ func (s *search) add(p Problem) {
 var ages = row.ProblemAges{Late: waitsLong, Unseen: behindFor, Death: youngDeaths, Pause: pausedFor}
 
 func (s *search) all(ctx context.Context, stats []engine.QueueStats) error {
-	if err := s.queues(ctx, stats); err != nil {
-		return err
+	for _, look := range []func(context.Context, []engine.QueueStats) error{s.failing, s.queues, s.relays} {
+		if err := look(ctx, stats); err != nil {
+			return err
+		}
 	}
 	t, err := s.engine.Stores.Problems.Problems(ctx, s.q, ages, s.now)
 	if err != nil {
@@ -162,10 +168,19 @@ func (s *search) all(ctx context.Context, stats []engine.QueueStats) error {
 	if err := s.schedules(ctx, t.Late); err != nil {
 		return err
 	}
-	s.consumers(t.Behind)
+	if err := s.stuck(ctx); err != nil {
+		return err
+	}
+	s.skips(t.Skips)
+	if err := s.readers(ctx, t.Behind); err != nil {
+		return err
+	}
 	s.server(&t)
+	s.notices()
 	s.clock(t.Newest)
 	s.log()
-	s.disk()
+	if err := s.disk(ctx); err != nil {
+		return err
+	}
 	return s.maintenance(ctx, stats)
 }

@@ -9,6 +9,7 @@ import (
 	"go/token"
 	"os"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,7 +105,6 @@ func TestProblems_NoWorker(t *testing.T) {
 
 // A killed worker does not count as a worker.
 func TestProblems_NoWorker_Gone(t *testing.T) {
-	testkit.FileOnly(t)
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		const another = `INSERT INTO _honkerx_workers (worker, queue, host, boot, pid_space, pid, pid_start, since_ms, seen_ms) VALUES `
 		testkit.ExecAll(t, db.SQL(), another+`('gone', 'jobs', 'h', 'another', 's', 1, 1, 1, 1)`)
@@ -208,12 +208,12 @@ func TestProblems_Dead(t *testing.T) {
 		bury(t, q, 2, "no")
 		all := problems(t, db)
 		require.Len(t, all, 2)
-		require.Equal(t, []string{"it's", "jobs"}, []string{all[0].Queue, all[1].Queue})
-		require.Equal(t, admin.Action{Verb: admin.ActionGroupDead, Queue: "it's", Since: time.Hour}, all[0].Actions[0])
-		require.Equal(t, admin.ProblemDead, all[1].Code)
-		require.Equal(t, admin.SeverityWarn, all[1].Severity)
-		require.Equal(t, honker.Count{N: 2}, all[1].N)
-		require.WithinDuration(t, began, all[1].Since, time.Second)
+		require.Equal(t, []string{"jobs", "it's"}, []string{all[0].Queue, all[1].Queue}, "more jobs first")
+		require.Equal(t, admin.Action{Verb: admin.ActionGroupDead, Queue: "it's", Since: time.Hour}, all[1].Actions[0])
+		require.Equal(t, admin.ProblemDead, all[0].Code)
+		require.Equal(t, admin.SeverityWarn, all[0].Severity)
+		require.Equal(t, honker.Count{N: 2}, all[0].N)
+		require.WithinDuration(t, began, all[0].Since, time.Second)
 		time.Sleep(31 * time.Minute)
 		require.Equal(t, honker.Count{N: 1}, only(t, db).N)
 		time.Sleep(30 * time.Minute)
@@ -264,12 +264,12 @@ func TestProblems_Behind(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		all := problems(t, db)
 		require.Len(t, all, 2)
-		require.Equal(t, "orders: consumer slow has not read 2 events, and has not saved its offset", all[0].Text)
-		require.Equal(t, admin.ProblemBehind, all[0].Code)
-		require.Equal(t, admin.SeverityWarn, all[0].Severity)
-		require.Equal(t, honker.Count{N: 2}, all[0].N)
-		require.Equal(t, []string{"orders", "slow"}, []string{all[0].Topic, all[0].Name})
-		require.Equal(t, "orders: group team has not read 3 events, and has no live member", all[1].Text)
+		require.Equal(t, "orders: group team has not read 3 events, and has no live member", all[0].Text)
+		require.Equal(t, "orders: consumer slow has not read 2 events, and has not saved its offset", all[1].Text)
+		require.Equal(t, admin.ProblemBehind, all[1].Code)
+		require.Equal(t, admin.SeverityWarn, all[1].Severity)
+		require.Equal(t, honker.Count{N: 2}, all[1].N)
+		require.Equal(t, []string{"orders", "slow"}, []string{all[1].Topic, all[1].Name})
 
 		_, err = orders.SaveOffset(ctx, "slow", 2)
 		require.NoError(t, err)
@@ -279,29 +279,125 @@ func TestProblems_Behind(t *testing.T) {
 	})
 }
 
-// If the topic has a retention, the same consumer also keeps events from being deleted.
+// A reader that keeps events beyond the retention of their topic is a problem at once, whether or not it reads.
 func TestProblems_Pinned(t *testing.T) {
-	for name, r := range map[string]honker.Retention{"age": {MaxAge: time.Minute}, "count": {MaxCount: 2}} {
+	for name, want := range map[string]struct {
+		honker.Retention
+		text string
+	}{
+		"age":   {honker.Retention{MaxAge: time.Minute}, "orders: consumer slow keeps 2 events beyond the retention"},
+		"count": {honker.Retention{MaxCount: 1}, "orders: consumer slow keeps 1 event beyond the retention"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, db *honker.DB, _ *honker.Queue[int]) {
 				stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, nil) })
 				orders := honker.NewStream[int](db, "orders", nil)
 				ctx := t.Context()
-				require.NoError(t, orders.SetRetention(ctx, r))
-				_, err := orders.SaveOffset(ctx, "slow", 0)
+				require.NoError(t, orders.SetRetention(ctx, want.Retention))
+				_, err := orders.SaveOffset(ctx, "slow", 1)
+				require.NoError(t, err)
+				_, err = orders.SaveOffset(ctx, "up to date", 3)
 				require.NoError(t, err)
 				for n := range 3 {
-					_, err := orders.Publish(ctx, n)
-					require.NoError(t, err)
+					testkit.Publish(t, orders, n)
 				}
-				time.Sleep(62 * time.Minute)
+				time.Sleep(time.Second) // Maintain has begun
+				require.Empty(t, problems(t, db))
+				time.Sleep(3 * time.Minute)
 				p := only(t, db)
 				require.Equal(t, admin.ProblemPinned, p.Code)
-				require.Equal(t, "orders: consumer slow has not read 3 events, and has not saved its offset; the topic keeps them beyond its retention", p.Text)
+				require.Equal(t, want.text, p.Text)
+				require.Equal(t, []string{`move consumer "slow" of orders to the end`, `delete consumer "slow" of orders`}, p.Do)
+				time.Sleep(2 * time.Hour)
+				require.Equal(t, admin.ProblemPinned, only(t, db).Code, "it is not reported twice")
+				_, err = orders.DeleteConsumer(ctx, "slow")
+				require.NoError(t, err)
+				require.Empty(t, problems(t, db))
 				require.NoError(t, stop())
 			})
 		})
 	}
+}
+
+// A group, and a reader of a pattern, keep events as a consumer does.
+func TestProblems_PinnedByOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *honker.DB, _ *honker.Queue[int]) {
+		stop := testkit.Background(t, func(ctx context.Context) error { return db.Maintain(ctx, nil) })
+		orders, all := honker.NewStream[int](db, "orders", nil), honker.NewStream[int](db, "*", nil)
+		ctx := t.Context()
+		require.NoError(t, orders.SetRetention(ctx, honker.Retention{MaxCount: 1}))
+		_, err := orders.Group("team", nil).Join(ctx, "m")
+		require.NoError(t, err)
+		for n := range 3 {
+			testkit.Publish(t, orders, n)
+		}
+		time.Sleep(2 * time.Minute)
+		p := only(t, db)
+		require.Equal(t, "orders: group team keeps 2 events beyond the retention", p.Text)
+		require.Equal(t, []string{`delete group "team" of orders`}, p.Do)
+		_, err = orders.Group("team", nil).Delete(ctx)
+		require.NoError(t, err)
+		_, err = all.SaveOffset(ctx, "audit", 1)
+		require.NoError(t, err)
+		require.Equal(t, `delete consumer "audit" of *`, only(t, db).Do[1])
+		require.NoError(t, stop())
+	})
+}
+
+// A consumer that is an hour behind is a problem unless it has come closer in ten minutes. Both positions are in the file, so a
+// process that has just been started reports it as well.
+func TestProblems_Slow(t *testing.T) {
+	inBubble(t, func(t *testing.T, db *honker.DB, _ *honker.Queue[int]) {
+		orders := honker.NewStream[int](db, "orders", nil)
+		ctx := t.Context()
+		offset := int64(0)
+		live := func(minutes int, perMinute int64) {
+			for range minutes {
+				testkit.Publish(t, orders, 1)
+				if offset += perMinute; perMinute > 0 {
+					_, err := orders.SaveOffset(ctx, "billing", offset)
+					require.NoError(t, err)
+				}
+				time.Sleep(time.Minute)
+			}
+		}
+		live(30, 0)
+		live(30, 1)
+		require.Empty(t, problems(t, db), "half an hour is fine")
+		live(40, 0)
+		live(15, 1)
+		p := only(t, db)
+		require.Equal(t, admin.ProblemSlow, p.Code)
+		require.Equal(t, admin.SeverityWarn, p.Severity)
+		require.Equal(t, []string{"orders", "billing"}, []string{p.Topic, p.Name})
+		require.Equal(t, honker.Count{N: 70}, p.N)
+		require.Regexp(t, `^orders: consumer billing is 1h10m behind and does not catch up, with 70 events to read \(it reads 0.0\d+ a second, and 0.0\d+ are published\)$`, p.Text)
+		states, err := admin.Consumers(ctx, db)
+		require.NoError(t, err)
+		require.Zero(t, states[0].CatchUp)
+		require.True(t, states[0].FallsBehind)
+		require.InDelta(t, 1.0/60, states[0].Read, 0.002)
+		require.InDelta(t, 1.0/60, states[0].Published, 0.002)
+
+		live(5, 2)
+		live(10, 2)
+		require.Empty(t, problems(t, db), "it catches up")
+		live(12, 0)
+		require.Equal(t, admin.ProblemSlow, only(t, db).Code, "it has stopped")
+
+		live(20, 3)
+		states, err = admin.Consumers(ctx, db)
+		require.NoError(t, err)
+		lag := time.Since(states[0].Behind)
+		require.Less(t, lag, 30*time.Minute)
+		require.InDelta(t, (lag / 2).Seconds(), states[0].CatchUp.Seconds(), lag.Seconds()/5, "three read for each published")
+
+		require.NoError(t, orders.Seek(ctx, "billing", honker.Offset(1)))
+		states, err = admin.Consumers(ctx, db)
+		require.NoError(t, err)
+		require.Zero(t, states[0].ReadSince, "it was moved back")
+		require.Zero(t, states[0].CatchUp)
+	})
 }
 
 // A log that exceeds the DB's limit is a problem.
@@ -400,7 +496,6 @@ func TestProblems_Held(t *testing.T) {
 
 // A clock that's behind is detected from rows written by a machine whose clock is ahead.
 func TestProblems_Clock(t *testing.T) {
-	testkit.FileOnly(t)
 	inBubble(t, func(t *testing.T, db *honker.DB, q *honker.Queue[int]) {
 		id := testkit.Enqueue(t, q, 1, honker.Delay(time.Hour))
 		ahead := func(d time.Duration) {
@@ -446,6 +541,33 @@ func TestProblems_Disk(t *testing.T) {
 	}
 }
 
+// A full disk comes with the largest part of the file that a retention bounds.
+func TestProblems_DiskNamesLargest(t *testing.T) {
+	testkit.FileOnly(t)
+	ctx, db, q, _ := open(t)
+	testkit.Disk(t, 1, 1<<40, nil)
+	only := func() admin.Problem {
+		for _, p := range problems(t, db) {
+			if p.Code == admin.ProblemDisk {
+				return p
+			}
+		}
+		return admin.Problem{}
+	}
+	require.Equal(t, []admin.Action{{Verb: admin.ActionShowSizes}}, only().Actions, "nothing can be deleted")
+	_, err := q.EnqueueMany(ctx, make([]int, 5000))
+	require.NoError(t, err)
+	require.Empty(t, only().Cause, "live jobs are not deleted")
+	bury(t, honker.NewQueue[int](db, "mails", nil), 1, strings.Repeat("no", 1000))
+	p := only()
+	require.Regexp(t, "^the dead jobs of queue mails take [0-9.]+ KiB$", p.Cause)
+	require.Equal(t, admin.Action{Verb: admin.ActionSetRetention, Queue: "mails", Phase: honker.PhaseDead}, p.Actions[0])
+	testkit.PublishRange(t, honker.NewStream[int](db, "orders", nil), 1, 5000)
+	p = only()
+	require.Regexp(t, "^topic orders takes [0-9.]+ KiB$", p.Cause)
+	require.Equal(t, []admin.Action{{Verb: admin.ActionSetRetention, Topic: "orders"}, {Verb: admin.ActionShowSizes}}, p.Actions)
+}
+
 // The most severe codes come first, and each is explained by Help and in the guide.
 func TestProblems_Codes(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "problems.go", nil, parser.SkipObjectResolution)
@@ -463,7 +585,7 @@ func TestProblems_Codes(t *testing.T) {
 		}
 		return true
 	})
-	require.Equal(t, 17, n)
+	require.Equal(t, 27, n)
 	require.Empty(t, admin.ProblemCode("none").Help())
 }
 

@@ -1,13 +1,16 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // QueueReportOptions configures QueueReport. The zero value of a field selects its default.
@@ -46,11 +49,17 @@ type QueueDetails struct {
 	Next      []honker.JobInfo      // first ready jobs, in claim order
 	Running   []honker.JobInfo      // first running and lapsed jobs, sorted by ID
 	Dead      *DeadReport           // up to 2000 jobs that died in the last hour, grouped by error
+	Retries   *RetryReport          // jobs that wait for another attempt, grouped by error; a sample if there are many
+	Attempts  map[int]int64         // number of the jobs in Retries by attempts
 	Schedules []honker.ScheduleInfo // schedules that add jobs to the queue, sorted by name
 	Workers   []WorkerInfo          // sorted by ID
 	Why       *Explanation          // as returned by [ExplainQueue]
 	Traffic   []Minute              // as returned by [TrafficSteps]
 }
+
+// sampledRetries is the maximum number of waiting jobs that a report examines on either side of now, for each of the first
+// five priorities.
+const sampledRetries = 100
 
 // Limits on the number of dead jobs in a report and on the time spent finding them. They are small because a
 // page that shows a report may be reloaded after every commit.
@@ -59,8 +68,8 @@ const (
 	reportBudget = 30 * time.Millisecond
 )
 
-// QueueReport returns the state of a queue. All parts are read from the same snapshot, so a job that is
-// moving from one part of the report to another appears in exactly one of them. The exception is counts
+// QueueReport returns the state of a queue. All parts are read from the same snapshot and compare with the same
+// time, so a job that is moving from one part of the report to another appears in exactly one of them. The exception is counts
 // above 10,000 jobs, which may be cached as in [honker.Queue.Stats]; AsOf is the time of the cached counts.
 // An empty queue is not an error.
 //
@@ -77,14 +86,13 @@ func queueReport(ctx context.Context, db *honker.DB, queue string, opts *QueueRe
 	if noDB != nil {
 		return nil, noDB
 	}
-	now := e.Now()
-	o, bad := opts.withDefaults(now)
+	o, bad := opts.withDefaults(e.Now())
 	if err := errors.Join(engine.CheckContext(ctx), bad, engine.CheckName("queue name", queue)); err != nil {
 		return nil, err
 	}
 	err = e.Search(ctx, func(ctx context.Context) error {
 		return e.AtOnce(ctx, func(moment context.Context) error {
-			r := &queueReader{db: db, queue: queue, QueueReportOptions: o, now: now, d: new(QueueDetails)}
+			r := &queueReader{db: db, queue: queue, QueueReportOptions: o, now: e.NowAt(moment), d: new(QueueDetails)}
 			d = r.d
 			return r.all(ctx, moment)
 		})
@@ -113,7 +121,7 @@ func (r *queueReader) all(ctx, moment context.Context) error {
 		func(ctx context.Context) (err error) { d.QueueStats, err = q.Stats(ctx); return err },
 		func(ctx context.Context) (err error) { d.Retention, err = q.Retention(ctx); return err },
 		func(ctx context.Context) (err error) { d.Keys, err = q.Keys(ctx); return err },
-		r.next, r.running, r.dead, r.schedules, r.workers,
+		r.next, r.running, r.dead, r.retries, r.schedules, r.workers,
 		func(ctx context.Context) (err error) { d.Why, err = ExplainQueue(ctx, r.db, r.queue); return err },
 		func(ctx context.Context) (err error) {
 			d.Traffic, err = TrafficSteps(ctx, r.db, r.queue, r.Since, r.Step)
@@ -156,6 +164,24 @@ func (r *queueReader) list(ctx context.Context, order Order, phases ...honker.Ph
 func (r *queueReader) dead(ctx context.Context) (err error) {
 	f := JobFilter{Queues: []string{r.queue}, DiedSince: r.now.Add(-time.Hour)}
 	r.d.Dead, err = DeadGroupsWithin(ctx, r.db, f, reportDead, reportBudget)
+	return err
+}
+
+func (r *queueReader) retries(ctx context.Context) error {
+	var failed []row.FailedJob
+	err := read(ctx, r.db, func(ctx context.Context, q engine.Querier, s *engine.Stores) (err error) {
+		failed, err = s.Problems.Errors(ctx, q, r.queue, r.now, sampledRetries, r.now)
+		return err
+	})
+	failed = slices.DeleteFunc(failed, func(f row.FailedJob) bool { return f.Dead })
+	slices.SortFunc(failed, func(a, b row.FailedJob) int { return cmp.Compare(b.ID, a.ID) })
+	g := newGrouping(r.now)
+	r.d.Attempts = make(map[int]int64)
+	for _, f := range failed {
+		g.add(JobFilter{}, []row.SelectedJob{{ID: f.ID, Queue: r.queue, LastError: f.Error}})
+		r.d.Attempts[int(f.Attempts)]++
+	}
+	r.d.Retries = g.retries(r.d.Ready.N+r.d.Scheduled.N > sampledRetries)
 	return err
 }
 

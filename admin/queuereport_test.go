@@ -100,6 +100,43 @@ func TestQueueReport_Options(t *testing.T) {
 	require.Equal(t, []int64{high}, ids(&admin.QueueReportOptions{Jobs: 1}))
 }
 
+// A report groups the jobs that wait for another attempt by error, and counts them by attempts. If many jobs wait, it
+// examines only the jobs that are due next and the jobs that became due last.
+func TestQueueReport_Retries(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	q := honker.NewQueue[int](db, "mails", nil)
+	fail := func(delay time.Duration, text string) {
+		claimed, err := q.Claim(t.Context(), "w", 1)
+		require.NoError(t, err)
+		require.NoError(t, claimed[0].Retry(t.Context(), delay, errors.New(text)))
+	}
+	report := func() *admin.QueueDetails {
+		r, err := admin.QueueReport(t.Context(), db, "mails", nil)
+		require.NoError(t, err)
+		return r
+	}
+	r := report()
+	require.Empty(t, r.Retries.Groups)
+	require.Empty(t, r.Attempts)
+
+	_, err := q.Enqueue(t.Context(), 1)
+	require.NoError(t, err)
+	fail(0, "timeout after 3 s") // the same job is claimed again
+	fail(5*time.Hour, "timeout after 4 s")
+	_, err = q.EnqueueMany(t.Context(), make([]int, 2))
+	require.NoError(t, err)
+	fail(5*time.Hour, "no route to host")
+	r = report()
+	require.Equal(t, honker.Count{N: 2}, r.Retries.Looked, "a job without an error is not a retry")
+	require.Equal(t, map[int]int64{1: 1, 2: 1}, r.Attempts)
+	require.Len(t, r.Retries.Groups, 2)
+
+	_, err = q.EnqueueMany(t.Context(), make([]int, 300), honker.Delay(time.Hour))
+	require.NoError(t, err)
+	r = report()
+	require.Equal(t, honker.Count{More: true}, r.Retries.Looked, "the retries come after the jobs that are examined")
+}
+
 // A report on a queue that was never used is empty. A bad name, a bad option and a missing DB are invalid,
 // and a report ends with its ctx.
 func TestQueueReport_Errors(t *testing.T) {

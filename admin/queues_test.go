@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -97,10 +98,11 @@ func TestQueues_Paused(t *testing.T) {
 
 // All queues' counts are from the same moment: a job that moves between two queues is counted once.
 func TestQueues_OneMoment(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	const jobs = 200
-	testkit.Exec(t, db, testkit.Numbers(jobs)+`INSERT INTO _honker_live (queue, payload, priority) SELECT iif(n % 2, 'a', 'b'), '1', n % 3 FROM some`)
+	testkit.StoreLive(t, db, jobs, func(n int64) testkit.StoredJob {
+		return testkit.StoredJob{Queue: []string{"b", "a"}[n%2], Priority: n % 3}
+	})
 	stop := make(chan struct{})
 	moved := make(chan error, 1)
 	go func() {
@@ -111,7 +113,7 @@ func TestQueues_OneMoment(t *testing.T) {
 				return
 			default:
 			}
-			_, err := db.SQL().Exec(`UPDATE _honker_live SET queue = iif(queue = 'a', 'b', 'a'), priority = 3 - priority`)
+			_, err := db.SQL().Exec(testkit.Either(`UPDATE _honker_live`, `UPDATE job`) + ` SET queue = CASE queue WHEN 'a' THEN 'b' ELSE 'a' END, priority = 3 - priority`)
 			if err != nil {
 				moved <- err
 				return
@@ -133,9 +135,14 @@ func TestQueues_OneMoment(t *testing.T) {
 
 // A pause and its effect on the times are visible immediately, even with hundreds of queues.
 func TestQueues_Hundreds(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
-	testkit.Exec(t, db, testkit.Numbers(300)+`INSERT INTO _honker_live (queue, payload, run_at) SELECT 'queue' || n, '1', iif(n = 7, 4000000000, 1000) FROM some`)
+	testkit.StoreLive(t, db, 300, func(n int64) testkit.StoredJob {
+		j := testkit.StoredJob{Queue: fmt.Sprint("queue", n), RunAt: 1000}
+		if n == 7 {
+			j.RunAt = 4_000_000_000
+		}
+		return j
+	})
 	find := func(name string) honker.QueueStats {
 		all, err := admin.Queues(ctx, db)
 		require.NoError(t, err)

@@ -33,6 +33,7 @@ const (
 	ReasonLapsed      ReasonCode = "lapsed"       // claimable, because its worker has not renewed its claim
 	ReasonUndecodable ReasonCode = "undecodable"  // the payload is not JSON; a claim dead-letters the job
 	ReasonClock       ReasonCode = "clock"        // its timestamps are inconsistent with this machine's clock
+	ReasonFailing     ReasonCode = "failing"      // most of the queue's attempts fail; a reason of queues only
 	ReasonRunning     ReasonCode = "running"
 	ReasonDead        ReasonCode = "dead"
 	ReasonDone        ReasonCode = "done"
@@ -40,10 +41,10 @@ const (
 	ReasonNever       ReasonCode = "never" // the file has not assigned this id yet
 )
 
-// reasonRank orders reasons that end at the same time. Reasons with ranks below rankReady prevent a
-// claim.
+// reasonRank orders reasons that end at the same time. Reasons with ranks from 0 to below rankReady prevent
+// a claim.
 var reasonRank = map[ReasonCode]int{
-	ReasonExhausted: 0, ReasonExpired: 1, ReasonWaitsFor: 2, ReasonPaused: 3, ReasonKeyLimit: 4, ReasonQueueLimit: 5,
+	ReasonFailing: -1, ReasonExhausted: 0, ReasonExpired: 1, ReasonWaitsFor: 2, ReasonPaused: 3, ReasonKeyLimit: 4, ReasonQueueLimit: 5,
 	ReasonKeyRate: 6, ReasonQueueRate: 7, ReasonNotDue: 8,
 	ReasonRunning: rankReady, ReasonDead: rankReady, ReasonDone: rankReady, ReasonGone: rankReady, ReasonNever: rankReady,
 	ReasonUndecodable: rankReady + 1, ReasonLapsed: rankReady + 2,

@@ -21,6 +21,9 @@ type Report struct {
 	Waiters int64  // waiting jobs that were removed along with changed jobs; see DropWaiters
 
 	SkippedTotal int64 // number of skipped jobs, including those not in Skipped
+
+	// Audit is the ID of the AuditEntry, or 0 if nothing was changed. JobFilter.Requeue takes that of a Requeue.
+	Audit int64
 }
 
 // Skip describes a job that was not changed.
@@ -52,7 +55,8 @@ type action struct {
 	leaves string // skip reason for jobs that change does not modify
 	audit  *engine.Audit
 
-	found func(n int) // called with the number of jobs before the first change
+	found func(n int)                                                    // called with the number of jobs before the first change
+	noted func(ctx context.Context, q engine.Querier, entry int64) error // called in the transaction, after the audit entry has been written
 	// change changes some jobs and returns a function to call after the commit.
 	change func(ctx context.Context, q engine.Querier, found []row.SelectedJob, now time.Time, r *Report) (tell func(), err error)
 }
@@ -68,7 +72,8 @@ func newAction(ctx context.Context, db *honker.DB, verb string, f JobFilter, dea
 		return nil, err
 	}
 	audit := e.NewAudit(ctx, verb, audited(f))
-	return &action{engine: e, filter: f, sel: sel, audit: audit, found: func(int) {}}, nil
+	return &action{engine: e, filter: f, sel: sel, audit: audit, found: func(int) {},
+		noted: func(context.Context, engine.Querier, int64) error { return nil }}, nil
 }
 
 // run finds the selected jobs without holding the write lock. It then changes them in small transactions,
@@ -119,7 +124,7 @@ func (a *action) changeChunk(ctx context.Context, pace *engine.Pace, part []row.
 		if tell, err = a.change(ctx, q, still, now, &after); err != nil {
 			return err
 		}
-		noted, err = a.audit.Note(ctx, q, now, after.Changed-r.Changed)
+		noted, err = a.note(ctx, q, now, after.Changed-r.Changed, &after)
 		return err
 	})
 	if err != nil {
@@ -131,6 +136,16 @@ func (a *action) changeChunk(ctx context.Context, pace *engine.Pace, part []row.
 		tell()
 	}
 	return nil
+}
+
+// note records n changes in the audit log, and the entry in the report.
+func (a *action) note(ctx context.Context, q engine.Querier, now time.Time, n int64, r *Report) (committed func(), err error) {
+	id, committed, err := a.audit.Note(ctx, q, now, n)
+	if err != nil || id == 0 {
+		return committed, err
+	}
+	r.Audit = id
+	return committed, a.noted(ctx, q, id)
 }
 
 // find returns the jobs that the filter selects, oldest first. It may need several reads.

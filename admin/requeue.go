@@ -44,9 +44,26 @@ func (o *RequeueOptions) withDefaults() (RequeueOptions, error) {
 	return out, err
 }
 
+// audited returns the options that audit entries have, as pairs of names and texts.
+func (o *RequeueOptions) audited() (pairs []string) {
+	if o.To != "" {
+		pairs = append(pairs, "To", o.To)
+	}
+	if o.Delay != 0 {
+		pairs = append(pairs, "Delay", FormatSpan(o.Delay))
+	}
+	if o.Spread != 0 {
+		pairs = append(pairs, "Spread", FormatSpan(o.Spread))
+	}
+	return pairs
+}
+
 // Requeue returns the dead jobs that f selects to their queues, oldest first. A job keeps its ID,
 // payload, priority and unique key. Attempts is not reset, so a worker with an old claim on the job
 // cannot settle it. Instead, MaxAttempts is increased, and the queue's Backoff starts over.
+//
+// The report's Audit selects the jobs of this call that have used no attempt since (see [JobFilter]), so [Bury] can undo
+// it.
 //
 // A job is skipped and stays dead if another job has taken its unique key. If To is set, payloads are
 // re-encoded within the transaction by the DB's [honker.Codec], and a job whose payload cannot be decoded
@@ -106,7 +123,7 @@ func requeueTx(ctx context.Context, db *honker.DB, tx honker.Tx, f JobFilter, op
 	if err != nil {
 		return r, err
 	}
-	if _, err := rq.audit.Note(ctx, on, now, r.Changed); err != nil {
+	if _, err := rq.note(ctx, on, now, r.Changed, r); err != nil {
 		return r, err
 	}
 	for _, queue := range rq.queues {
@@ -128,6 +145,7 @@ type requeue struct {
 	total  int       // number of jobs to spread
 	done   int       // jobs in committed transactions
 	queues []string  // queues affected by the last transaction
+	ids    []int64   // jobs changed by the last transaction
 }
 
 func newRequeue(ctx context.Context, db *honker.DB, f JobFilter, opts *RequeueOptions) (*requeue, error) {
@@ -137,7 +155,11 @@ func newRequeue(ctx context.Context, db *honker.DB, f JobFilter, opts *RequeueOp
 		return nil, err
 	}
 	r := &requeue{action: a, RequeueOptions: o, actor: engine.Actor(ctx)}
+	a.audit = a.engine.NewAudit(ctx, "requeue", audited(f, o.audited()...))
 	a.limit, a.dryRun, a.change = o.Limit, o.DryRun, r.requeueSome
+	a.noted = func(ctx context.Context, q engine.Querier, entry int64) error {
+		return a.engine.Stores.Operators.MarkRequeued(ctx, q, r.ids, entry)
+	}
 	a.found = func(n int) { r.total, r.began = n, r.engine.Now() }
 	return r, nil
 }
@@ -145,6 +167,7 @@ func newRequeue(ctx context.Context, db *honker.DB, f JobFilter, opts *RequeueOp
 // requeueSome implements action.change.
 func (r *requeue) requeueSome(ctx context.Context, q engine.Querier, found []row.SelectedJob, now time.Time, report *Report) (func(), error) {
 	var changed []row.Change
+	r.ids = nil
 	for i, j := range found {
 		payload, why, err := r.payload(ctx, q, j)
 		if err != nil {
@@ -163,7 +186,7 @@ func (r *requeue) requeueSome(ctx context.Context, q engine.Querier, found []row
 		case out.Live:
 			report.skip(j.ID, "a live job has the same id")
 		case out.Done:
-			changed = append(changed, row.Change{ID: j.ID, Queue: out.Queue})
+			changed, r.ids = append(changed, row.Change{ID: j.ID, Queue: out.Queue}), append(r.ids, j.ID)
 		}
 	}
 	report.Changed += int64(len(changed))

@@ -26,7 +26,7 @@ func TestRequeue_SameID(t *testing.T) {
 
 	r, err := admin.Requeue(honker.WithActor(ctx, "anna"), db, admin.JobFilter{IDs: []int64{id}}, nil)
 	require.NoError(t, err)
-	require.Equal(t, &admin.Report{Matched: 1, Changed: 1}, r)
+	require.Equal(t, &admin.Report{Matched: 1, Changed: 1, Audit: 1}, r)
 	require.Equal(t, []string{"requeued jobs [1] anna false"}, told.lines)
 	job := testkit.ClaimOne(t, q)
 	require.Equal(t, id, job.ID)
@@ -61,12 +61,11 @@ func TestRequeue_Backoff(t *testing.T) {
 
 // Spread distributes the run times evenly, in order of death, and stores them in the file.
 func TestRequeue_Spread(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
 	for n := range 4 {
 		bury(t, q, n, "no")
 	}
-	testkit.Exec(t, db, `UPDATE _honker_dead SET died_at = 100 - id`) // the last job died first
+	testkit.Exec(t, db, testkit.Either(`UPDATE _honker_dead SET died_at = 100 - id`, `UPDATE dead SET died_at = to_timestamp(100 - id)`)) // the last job died first
 	began := time.Now().Unix()
 	r, err := admin.Requeue(ctx, db, all, &admin.RequeueOptions{Delay: time.Hour, Spread: 4 * time.Minute})
 	require.NoError(t, err)
@@ -82,7 +81,6 @@ func TestRequeue_Spread(t *testing.T) {
 // Options move jobs to another queue, set their attempts, and limit the call to the oldest jobs. The other
 // jobs stay dead.
 func TestRequeue_Options(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
 	for n := range 3 {
 		bury(t, q, n, "no")
@@ -106,7 +104,7 @@ func TestRequeue_UniqueKeyTaken(t *testing.T) {
 	second := testkit.Enqueue(t, q, 3, honker.Unique("order:17", nil))
 	r, err := admin.Requeue(ctx, db, all, nil)
 	require.NoError(t, err)
-	require.Equal(t, &admin.Report{Matched: 2, Changed: 1, SkippedTotal: 1, Skipped: []admin.Skip{{ID: first, Why: `unique key "order:17" is taken by job 3`}}}, r)
+	require.Equal(t, &admin.Report{Matched: 2, Changed: 1, Audit: 1, SkippedTotal: 1, Skipped: []admin.Skip{{ID: first, Why: `unique key "order:17" is taken by job 3`}}}, r)
 	require.EqualValues(t, 3, second)
 	require.Equal(t, honker.StatePending, testkit.GetJob(t, q, plain).State)
 	require.Equal(t, honker.StateDead, testkit.GetJob(t, q, first).State)
@@ -115,11 +113,9 @@ func TestRequeue_UniqueKeyTaken(t *testing.T) {
 // Thousands of jobs are requeued in many transactions. Between two transactions each job is either dead or
 // live. If ctx ends, the report counts the changes so far.
 func TestRequeue_Chunks(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
-	testkit.Exec(t, db, testkit.Numbers(2000)+`INSERT INTO _honker_dead (id, queue, payload, attempts, max_attempts, died_at)
-SELECT n, 'jobs', '1', 1, 3, n FROM some`)
-	testkit.Exec(t, db, `INSERT INTO sqlite_sequence (name, seq) VALUES ('_honker_live', 2000)`)
+	testkit.StoreDead(t, db, 2000, func(n int64) testkit.StoredJob { return testkit.StoredJob{Attempts: 1, DiedAt: n} })
+	testkit.Exec(t, db, testkit.Either(`INSERT INTO sqlite_sequence (name, seq) VALUES ('_honker_live', 2000)`, `SELECT setval('job_id_seq', 2000)`))
 	stopping, stop := context.WithCancel(ctx)
 	done := make(chan *admin.Report, 1)
 	go func() {
@@ -169,9 +165,8 @@ func TestRequeueTx(t *testing.T) {
 
 // RequeueTx rejects more than a thousand jobs and changes none of them.
 func TestRequeueTx_Bound(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
-	testkit.Exec(t, db, testkit.Numbers(1001)+`INSERT INTO _honker_dead (id, queue, payload) SELECT n, 'jobs', '1' FROM some`)
+	testkit.StoreDead(t, db, 1001, func(int64) testkit.StoredJob { return testkit.StoredJob{} })
 	err := db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		_, err := admin.RequeueTx(ctx, db, tx, all, nil)
 		require.ErrorIs(t, err, honker.ErrInvalid)

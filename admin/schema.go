@@ -22,7 +22,8 @@ type SchemaPart struct {
 }
 
 // Schema returns honker's tables sorted by name, including the tables of packages relay and dispatch. It
-// never waits for the writer. It returns honker.ErrInvalid if db is nil.
+// never waits for the writer. It returns honker.ErrInvalid if db is nil, and honker.ErrUnsupported if the database is not
+// a file.
 func Schema(ctx context.Context, db *honker.DB) ([]TableSchema, error) {
 	var tables []TableSchema
 	err := read(ctx, db, func(ctx context.Context, q engine.Querier, s *engine.Stores) error {

@@ -128,7 +128,6 @@ func TestTraffic_Tx(t *testing.T) {
 // An idle process writes nothing. A busy process writes its counts once a second, and once more when it
 // becomes idle.
 func TestTraffic_Writes(t *testing.T) {
-	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "app.db")
 		db := honkertest.OpenFile(t, path, nil)
@@ -189,7 +188,6 @@ func TestTraffic_FractionsOfMilliseconds(t *testing.T) {
 // A hundred queues get their own counts, the busiest first if they arrive together. The remaining queues
 // are counted together.
 func TestTraffic_ManyQueues(t *testing.T) {
-	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		add := func(name string, n int) {
 			_, err := honker.NewQueue[int](db, name, nil).EnqueueMany(t.Context(), make([]int, n))
@@ -212,7 +210,6 @@ func TestTraffic_ManyQueues(t *testing.T) {
 // Minutes are kept for seven days. Old minutes are deleted by processes that write new minutes and by
 // Maintain.
 func TestTraffic_Kept(t *testing.T) {
-	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		const rows = `SELECT count(*) FROM _honkerx_minutes`
 		q := honker.NewQueue[int](db, "mails", nil)
@@ -237,7 +234,6 @@ func TestTraffic_Kept(t *testing.T) {
 
 // A failure to write the counts doesn't make any call fail. It's logged and retried after a minute.
 func TestTraffic_Refused(t *testing.T) {
-	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
 		log := new(testkit.Log)
 		db := honkertest.Open(t, &honker.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
@@ -296,14 +292,15 @@ func TestTraffic_Attached(t *testing.T) {
 
 // Steps are the sums of their minutes. TrafficAll returns for each queue the minutes that Traffic returns.
 func TestTraffic_Steps(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, _, _ := open(t)
 	now := time.Now().Unix() / 60
-	testkit.Exec(t, db, testkit.Numbers(600)+`INSERT INTO _honkerx_minutes (minute, queue, enqueued, claimed, acked, retried, died, snoozed, wait_ms, ran_ms, max_wait_ms)
-SELECT ?1 - n * n / 60, q, n, 2 * n, 3 * n, 4 * n, 5 * n, 6 * n, 7 * n, 8 * n, 1000 - n
-FROM some, (SELECT 'a' AS q UNION ALL SELECT '_other') WHERE n % 10 < 3 AND (n / 30 % 2 OR q = '_other') ON CONFLICT DO NOTHING`, now)
-	testkit.Exec(t, db, `INSERT INTO _honkerx_minutes (minute, queue, enqueued, claimed, acked, retried, died, snoozed, wait_ms, ran_ms, max_wait_ms)
-SELECT minute, '', sum(enqueued), sum(claimed), sum(acked), sum(retried), sum(died), sum(snoozed), sum(wait_ms), sum(ran_ms), max(max_wait_ms)
+	columns, slot := testkit.Either(`minute, queue`, `minute, slot, queue`), testkit.Either(``, `, 0`) // a server has a row for each slot
+	columns += `, enqueued, claimed, acked, retried, died, snoozed, wait_ms, ran_ms, max_wait_ms`
+	testkit.Exec(t, db, testkit.Either(testkit.Numbers(600), `WITH "some"(n) AS (SELECT generate_series(1, 600)) `)+`INSERT INTO _honkerx_minutes (`+columns+`)
+SELECT `+testkit.Either(`$1 - n * n / 60`, `to_timestamp(($1::bigint - n * n / 60) * 60)`)+slot+`, q, n, 2 * n, 3 * n, 4 * n, 5 * n, 6 * n, 7 * n, 8 * n, 1000 - n
+FROM "some", (SELECT 'a' AS q UNION ALL SELECT '_other') AS queues WHERE n % 10 < 3 AND (n / 30 % 2 = 1 OR q = '_other') ON CONFLICT DO NOTHING`, now)
+	testkit.Exec(t, db, `INSERT INTO _honkerx_minutes (`+columns+`)
+SELECT minute`+slot+`, '', sum(enqueued), sum(claimed), sum(acked), sum(retried), sum(died), sum(snoozed), sum(wait_ms), sum(ran_ms), max(max_wait_ms)
 FROM _honkerx_minutes GROUP BY minute`)
 	for _, step := range []time.Duration{time.Minute, 7 * time.Minute, time.Hour, 48 * time.Hour} {
 		since := time.Unix(now*60, 0).Add(-3 * 24 * time.Hour).Truncate(time.Hour)

@@ -113,7 +113,6 @@ func TestWorkers_Foreign(t *testing.T) {
 
 // WorkDue is not listed and leaves no row behind.
 func TestWorkers_WorkDue(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, q, _ := open(t)
 	testkit.Enqueue(t, q, 1)
 	n, err := q.WorkDue(ctx, func(ctx context.Context, _ *honker.Job[int]) error {
@@ -130,14 +129,15 @@ func TestWorkers_WorkDue(t *testing.T) {
 // Rows that processes left behind are deleted by the next worker to start and by Maintain: rows from
 // before a reboot, and rows of unknown processes that haven't been seen for a day.
 func TestWorkers_Left(t *testing.T) {
-	testkit.FileOnly(t)
-	const another = `INSERT INTO _honkerx_workers (worker, queue, host, boot, pid_space, pid, pid_start, since_ms, seen_ms) VALUES `
 	seen := time.Now()
 	plant := func(db *honker.DB) {
-		testkit.ExecAll(t, db.SQL(), another+`('boot', 'jobs', 'h', 'another', 's', 1, 1, 1, 1)`)
+		testkit.Exec(t, db, testkit.Either(`INSERT INTO _honkerx_workers (worker, queue, host, boot, pid_space, pid, pid_start, since_ms, seen_ms)
+VALUES ('boot', 'jobs', 'h', 'another', 's', 1, 1, 1, 1)`, `INSERT INTO worker (worker, queue, host, boot, pid_space, pid, pid_start, version, slots, since, seen_at)
+VALUES ('boot', 'jobs', 'h', 'another', 's', 1, 1, '', 0, 'epoch', 'epoch')`))
 		for name, at := range map[string]time.Time{"old": seen.Add(-25 * time.Hour), "new": seen.Add(-23 * time.Hour)} {
-			_, err := db.SQL().Exec(another+`(?1, 'jobs', 'h', NULL, NULL, NULL, NULL, 1, ?2)`, name, at.UnixMilli())
-			require.NoError(t, err)
+			testkit.Exec(t, db, testkit.Either(`INSERT INTO _honkerx_workers (worker, queue, host, boot, pid_space, pid, pid_start, since_ms, seen_ms)
+VALUES ($1, 'jobs', 'h', NULL, NULL, NULL, NULL, 1, $2)`, `INSERT INTO worker (worker, queue, host, boot, pid_space, pid, pid_start, version, slots, since, seen_at)
+VALUES ($1, 'jobs', 'h', '', '', 0, 0, '', 0, 'epoch', to_timestamp($2::bigint / 1000.0))`), name, at.UnixMilli())
 		}
 	}
 	for name, clean := range map[string]func(db *honker.DB, q *honker.Queue[int]){
@@ -172,9 +172,11 @@ func TestWorkers_Left(t *testing.T) {
 
 // A worker whose row cannot be written works anyway, and the write is retried.
 func TestWorkers_Refused(t *testing.T) {
-	testkit.FileOnly(t)
 	_, db, q, _ := open(t)
-	testkit.ExecAll(t, db.SQL(), `CREATE TRIGGER refuse BEFORE INSERT ON _honkerx_workers BEGIN SELECT RAISE(ABORT, 'no'); END`)
+	testkit.Exec(t, db, testkit.Either(`CREATE TRIGGER refuse BEFORE INSERT ON _honkerx_workers BEGIN SELECT RAISE(ABORT, 'no'); END`, `DO $$ BEGIN
+  CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''no''; END';
+  CREATE TRIGGER refuse BEFORE INSERT ON worker FOR EACH ROW EXECUTE FUNCTION refuse();
+END $$`))
 	done := make(chan int, 1)
 	stop := testkit.Work(t, q, func(_ context.Context, j *honker.Job[int]) error { done <- j.Args; return nil }, nil)
 	testkit.Enqueue(t, q, 7)

@@ -27,6 +27,8 @@ type task struct {
 	Queues     int           // queues per database, for "crowd"; number of actors, for "actors"
 	Listeners  int           // per database
 	Goroutines int           // of "enqueue"; pool size of "tenants", or 0 for no pool
+	Runs       int           // of "waiting"
+	Lease      time.Duration // of "hold" and "await"
 	Gate       bool          // of "enqueue" and "drain" on a server: wait for the parent
 	Length     time.Duration // duration of the measurement
 }
@@ -65,6 +67,10 @@ func (t task) run(ctx context.Context) error {
 		return t.paced(ctx)
 	case "reads":
 		return t.reads(ctx)
+	case "hold", "await":
+		return t.hold(ctx)
+	case "waiting":
+		return t.waiting(ctx)
 	}
 	for _, c := range t.contestants() {
 		if c.Name != t.Contestant {
@@ -87,6 +93,8 @@ func (t task) run(ctx context.Context) error {
 			return t.deliver(ctx, c)
 		case "haul":
 			return t.haul(ctx, c)
+		case "mix":
+			return t.mix(ctx, c)
 		case "drain":
 			return t.drain(ctx, c)
 		case "actors":

@@ -79,6 +79,10 @@ type (
 		// Subscribe handles each event and saves its offset until ctx is done.
 		Subscribe(ctx context.Context, consumer string, handle func(n int64)) error
 	}
+	// Acker is a stream of events whose consumer acks each event in a commit of its own.
+	Acker interface {
+		SubscribeAcking(ctx context.Context, consumer string, handle func(n int64)) error
+	}
 	// Keyed is a stream of events with keys.
 	Keyed interface {
 		// PublishKey publishes an event for subscriber n.

@@ -158,6 +158,19 @@ func (h *honkerQueue) Subscribe(ctx context.Context, consumer string, handle fun
 	return nil
 }
 
+func (h *honkerQueue) SubscribeAcking(ctx context.Context, consumer string, handle func(n int64)) error {
+	for event, err := range h.stream.Subscribe(ctx, consumer, &honker.SubscribeOptions{SaveEvery: -1, SaveInterval: -1}) {
+		if err != nil {
+			return err
+		}
+		if err := event.Ack(ctx); err != nil {
+			return err
+		}
+		handle(event.Data.N)
+	}
+	return nil
+}
+
 func (h *honkerQueue) PublishKey(ctx context.Context, n int) error {
 	_, err := h.stream.Publish(ctx, newPayload(int64(n)), honker.EventKey(fmt.Sprint(n)))
 	return err
@@ -177,20 +190,10 @@ func (h *honkerQueue) SubscribeKeys(ctx context.Context, subscribers int, handle
 }
 
 func (h *honkerQueue) Member(ctx context.Context, group, member string, handle func(n int64)) error {
-	m, err := h.stream.Group(group, nil).Join(ctx, member)
-	if err != nil {
-		return err
-	}
-	for delivery, err := range m.All(ctx) {
-		if err != nil {
-			return err
-		}
-		handle(delivery.Data.N)
-		if err := delivery.Ack(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	return h.stream.Group(group, nil).Work(ctx, func(_ context.Context, d *honker.Delivery[payload]) error {
+		handle(d.Data.N)
+		return nil
+	}, &honker.GroupWorkOptions{Member: member, Workers: 1})
 }
 
 func (h *honkerQueue) SQL() *sql.DB { return h.db.SQL() }

@@ -132,19 +132,25 @@ func (j *jetStreamQueue) PublishBatch(ctx context.Context, n int) error {
 }
 
 func (j *jetStreamQueue) Work(ctx context.Context, workers int, handle func(n int64)) error {
-	return consume(ctx, j.jobs, "workers", workers, handle)
+	return consume(ctx, j.jobs, "workers", workers, jetstream.Msg.Ack, handle)
 }
 
 func (j *jetStreamQueue) Subscribe(ctx context.Context, consumer string, handle func(n int64)) error {
-	return consume(ctx, j.events, consumer, 1, handle)
+	return consume(ctx, j.events, consumer, 1, jetstream.Msg.Ack, handle)
+}
+
+// SubscribeAcking waits for the server's confirmation of each ack.
+func (j *jetStreamQueue) SubscribeAcking(ctx context.Context, consumer string, handle func(n int64)) error {
+	confirmed := func(m jetstream.Msg) error { return m.DoubleAck(ctx) }
+	return consume(ctx, j.events, consumer, 1, confirmed, handle)
 }
 
 func (j *jetStreamQueue) Member(ctx context.Context, group, _ string, handle func(n int64)) error {
-	return consume(ctx, j.events, group, 1, handle)
+	return consume(ctx, j.events, group, 1, jetstream.Msg.Ack, handle)
 }
 
 // consume handles and acks the messages of a durable consumer in several goroutines.
-func consume(ctx context.Context, s jetstream.Stream, name string, workers int, handle func(n int64)) error {
+func consume(ctx context.Context, s jetstream.Stream, name string, workers int, ack func(jetstream.Msg) error, handle func(n int64)) error {
 	c, err := s.CreateOrUpdateConsumer(ctx, jetstream.ConsumerConfig{Durable: name, AckPolicy: jetstream.AckExplicitPolicy})
 	if err != nil {
 		return err
@@ -156,7 +162,7 @@ func consume(ctx context.Context, s jetstream.Stream, name string, workers int, 
 			for m := range messages {
 				if n, err := readPayload(m.Data()); err == nil {
 					handle(n)
-					_ = m.Ack()
+					_ = ack(m)
 				}
 			}
 		})

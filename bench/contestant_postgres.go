@@ -119,7 +119,8 @@ func rawPostgres() Contestant {
 const (
 	rawSchema = `CREATE TABLE job (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, run_at timestamptz NOT NULL DEFAULT clock_timestamp(),
   queue text NOT NULL, payload text NOT NULL, claimed_until timestamptz);
-CREATE INDEX job_waits ON job (queue, run_at, id) WHERE claimed_until IS NULL;`
+CREATE INDEX job_waits ON job (queue, run_at, id) WHERE claimed_until IS NULL;
+` + rawStreamSchema
 	rawInsert     = `INSERT INTO job (queue, payload) VALUES ('bench', $1) RETURNING id`
 	rawInsertMany = `INSERT INTO job (queue, payload) SELECT 'bench', unnest($1::text[]) RETURNING id`
 	rawStep       = `WITH acked AS (DELETE FROM job WHERE id = ANY($1::bigint[]))

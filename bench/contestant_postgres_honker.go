@@ -19,7 +19,7 @@ func honkerPostgres() Contestant {
 				return nil, err
 			}
 			own, err := honkerpg.Open(ctx, db.dsn, &honkerpg.Options{Options: honker.Options{Logger: slog.New(slog.DiscardHandler)}})
-			return &honkerPostgresQueue{honkerQueue{db: own, queue: honker.NewQueue[payload](own, "bench", nil)}, db}, err
+			return &honkerPostgresQueue{honkerQueue{own, honker.NewQueue[payload](own, "bench", nil), honker.NewStream[payload](own, "bench", nil)}, db}, err
 		},
 	}
 }

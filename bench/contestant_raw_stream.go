@@ -34,6 +34,39 @@ func (r *rawQueue) PublishBatch(_ context.Context, n int) error {
 // Subscribe reads up to a thousand events at a time, saves the offset, and polls every millisecond
 // when there are no more. Each subscriber has its own connection.
 func (r *rawQueue) Subscribe(ctx context.Context, consumer string, handle func(n int64)) error {
+	return r.follow(ctx, func(c *rawConn, after int64) (last int64, err error) {
+		last, err = c.scan(after, func(_, n int64) error {
+			handle(n)
+			return nil
+		})
+		if err == nil && last > after {
+			err = c.exec(rawSave, consumer, "bench", last)
+		}
+		return last, err
+	})
+}
+
+// SubscribeAcking saves the offset on a second connection while the first one reads.
+func (r *rawQueue) SubscribeAcking(ctx context.Context, consumer string, handle func(n int64)) error {
+	acks, err := newRawConn(context.Background(), r.pool)
+	if err != nil {
+		return err
+	}
+	defer acks.conn.Close()
+	return r.follow(ctx, func(c *rawConn, after int64) (last int64, err error) {
+		return c.scan(after, func(offset, n int64) error {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			err := acks.exec(rawSave, consumer, "bench", offset)
+			handle(n)
+			return err
+		})
+	})
+}
+
+// follow calls page for the events after the last offset that it has returned, until ctx is done.
+func (r *rawQueue) follow(ctx context.Context, page func(c *rawConn, after int64) (last int64, err error)) error {
 	c, err := newRawConn(context.Background(), r.pool)
 	if err != nil {
 		return err
@@ -41,23 +74,19 @@ func (r *rawQueue) Subscribe(ctx context.Context, consumer string, handle func(n
 	defer c.conn.Close()
 	var offset, seen int64
 	for ctx.Err() == nil {
-		last, err := c.scan(offset, handle)
-		if err != nil {
-			return err
-		}
-		if last == offset {
+		last, err := page(c, offset)
+		if err == nil && last == offset {
 			seen, err = c.waitForCommit(ctx, seen, time.Millisecond)
-		} else {
-			offset, err = last, c.exec(rawSave, consumer, "bench", last)
 		}
 		if err != nil {
 			return err
 		}
+		offset = last
 	}
 	return nil
 }
 
-func (c *rawConn) scan(after int64, handle func(n int64)) (last int64, err error) {
+func (c *rawConn) scan(after int64, handle func(offset, n int64) error) (last int64, err error) {
 	s, err := c.stmt(rawScan)
 	if err != nil {
 		return after, err
@@ -69,10 +98,12 @@ func (c *rawConn) scan(after int64, handle func(n int64)) (last int64, err error
 	defer rows.Close()
 	for last = after; rows.Next(); {
 		n, err := scanRawEvent(rows, &last)
+		if err == nil {
+			err = handle(last, n)
+		}
 		if err != nil {
 			return after, err
 		}
-		handle(n)
 	}
 	return last, rows.Err()
 }

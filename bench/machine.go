@@ -24,6 +24,7 @@ var interesting = []string{
 	"modernc.org/sqlite", "modernc.org/libc", "github.com/riverqueue/river", "github.com/riverqueue/river/riverdriver/riversqlite",
 	"github.com/riverqueue/river/riverdriver/riverpgxv5", "github.com/jackc/pgx/v5",
 	"github.com/mikestefanello/backlite", "maragu.dev/goqite", "github.com/hibiken/asynq", "github.com/nats-io/nats.go",
+	"github.com/dbos-inc/dbos-transact-golang",
 }
 
 func thisMachine() Machine {

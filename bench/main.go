@@ -29,11 +29,11 @@ func main() {
 
 // config holds the values of the flags.
 type config struct {
-	suite, cases, only, out, dir, from, pages string
-	length                                    time.Duration
-	rounds                                    int
-	scale                                     float64
-	seed                                      uint64
+	suite, cases, only, out, dir, from, pages, against string
+	length                                             time.Duration
+	rounds                                             int
+	scale                                              float64
+	seed                                               uint64
 }
 
 // run returns the exit code: 1 for a failure, 2 for invalid flags.
@@ -53,16 +53,17 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 	var c config
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&c.suite, "suite", "all", "`suites`: all, or some of enqueue,work,wake,flat,idle,stream,contention,crowd,neighbours,relay,pool,lanes,dispatch,postgres")
+	f.StringVar(&c.suite, "suite", "all", "`suites`: all, or some of enqueue,work,wake,flat,idle,stream,contention,crowd,neighbours,relay,pool,lanes,dispatch,flow,postgres,postgres-streams")
 	f.StringVar(&c.cases, "case", "", "only the cases with that `text` in their names")
 	f.StringVar(&c.only, "only", "", "`contestants` by name, separated by commas (default: all)")
 	f.DurationVar(&c.length, "for", time.Minute, "how long to measure per suite; what has to be prepared comes on top")
 	f.IntVar(&c.rounds, "rounds", 5, "how often each contestant has its turn")
-	f.Float64Var(&c.scale, "scale", 1, "share of the jobs, events and databases of a full run")
+	f.Float64Var(&c.scale, "scale", 1, "share of the jobs, events and databases of a full run, or a multiple of them")
 	f.Uint64Var(&c.seed, "seed", 1, "of the order of the turns and of the pauses")
 	f.StringVar(&c.out, "out", "results.json", "the results `file`; results.md and charts are put beside it")
 	f.StringVar(&c.dir, "dir", "", "a `folder` on the disk to measure (default: the system's temporary one)")
 	f.StringVar(&c.from, "from", "", "measure nothing: make tables and charts of that results `file`")
+	f.StringVar(&c.against, "against", "", "results `files` of earlier runs, separated by commas: fail if honker is more than twice as slow beside raw as it was then")
 	f.StringVar(&c.pages, "pages", "", "measure nothing: write the figures of bench/results into the pages below that `folder`, the root of the repository")
 	err := f.Parse(args)
 	if err == nil {
@@ -74,8 +75,8 @@ func parseFlags(args []string, stderr io.Writer) (config, error) {
 }
 
 func (c config) check(rest []string) error {
-	if len(rest) > 0 || c.rounds < 1 || c.scale <= 0 || c.scale > 1 || c.length <= 0 {
-		return errors.New("-rounds and -for must be positive, -scale in (0, 1], and nothing may follow the flags")
+	if len(rest) > 0 || c.rounds < 1 || c.scale <= 0 || c.length <= 0 {
+		return errors.New("-rounds, -for and -scale must be positive, and nothing may follow the flags")
 	}
 	_, err := c.suites()
 	return err
@@ -113,7 +114,10 @@ func (c config) run(ctx context.Context, stderr io.Writer) error {
 	if len(results.Tables) == 0 { // after an interrupt, render the results so far
 		return err
 	}
-	return errors.Join(err, render(results, c.out))
+	if err = errors.Join(err, render(results, c.out)); err == nil && c.against != "" {
+		err = checkBars(results, c.against)
+	}
+	return err
 }
 
 func (c config) measure(ctx context.Context, stderr io.Writer) (*Results, error) {

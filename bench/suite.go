@@ -11,7 +11,7 @@ import (
 
 // suites returns all suites in the order in which they run.
 func suites() []Suite {
-	return []Suite{enqueueSuite(), workSuite(), wakeSuite(), flatSuite(), idleSuite(), streamSuite(), contentionSuite(), crowdSuite(), neighboursSuite(), relaySuite(), poolSuite(), lanesSuite(), dispatchSuite(), postgresSuite()}
+	return []Suite{enqueueSuite(), workSuite(), pullSuite(), wakeSuite(), flatSuite(), idleSuite(), streamSuite(), contentionSuite(), crowdSuite(), neighboursSuite(), relaySuite(), poolSuite(), lanesSuite(), dispatchSuite(), flowSuite(), postgresSuite(), postgresStreamSuite()}
 }
 
 // only removes cases whose names do not contain text, and suites without cases.

@@ -118,12 +118,17 @@ func (t task) idle(ctx context.Context, c Contestant) error {
 
 // comeToRest waits until the process is idle, reports it, and waits until ctx is done.
 func (t task) comeToRest(ctx context.Context) {
+	t.calmDown()
+	fmt.Println(resting)
+	<-ctx.Done()
+}
+
+// calmDown waits until the process is idle.
+func (t task) calmDown() {
 	rest := min(restful, 4*t.Length)
 	time.Sleep(rest / 2)
 	debug.FreeOSMemory() // otherwise garbage of the opening is collected in some turns only
 	time.Sleep(rest / 2)
-	fmt.Println(resting)
-	<-ctx.Done()
 }
 
 // openAll opens the databases concurrently, because creating a file waits for the disk.

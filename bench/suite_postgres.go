@@ -24,7 +24,9 @@ func postgresSuite() Suite {
 		startCase(1), startCase(2),
 		agedCase(),
 		restCase(1), restCase(10),
-		fourDrainCase(), fourEnqueueCase())
+		fourDrainCase(), fourEnqueueCase(),
+		postgresDeliverCase(4, delivery{Kind: byBatch, Batch: 100}), postgresDeliverCase(16, delivery{Kind: byMessage}),
+		postgresDispatchCase())
 	return s
 }
 

@@ -34,6 +34,7 @@ func relaySuite() Suite {
 		hangCase(8, false),
 		hangCase(16, true),
 		haulCase(),
+		mixCase(),
 	}}
 	return s
 }
@@ -52,7 +53,7 @@ func relayFile(ctx context.Context, t *Turn, partitions int) (q Queue, r Relayer
 	if path, err = t.path(); err != nil {
 		return nil, nil, "", err
 	}
-	if err := makeRelay(ctx, path, partitions); err != nil {
+	if err := makeRelay(ctx, path, relayQueue{"bench", partitions}); err != nil {
 		return nil, nil, "", err
 	}
 	if q, err = t.Open(ctx, path, t.Durability); err != nil {
@@ -65,28 +66,38 @@ func relayFile(ctx context.Context, t *Turn, partitions int) (q Queue, r Relayer
 	return q, opener.Relay(partitions), path, nil
 }
 
-// makeRelay creates the tables and the queue by sending a message and rolling back.
-func makeRelay(ctx context.Context, path string, partitions int) error {
+// relayQueue is a queue of a relay.
+type relayQueue struct {
+	name       string
+	partitions int
+}
+
+// makeRelay creates the tables and the queues. It sends a message to each and deletes them.
+func makeRelay(ctx context.Context, path string, queues ...relayQueue) error {
 	db, err := honker.Open(ctx, path, nil)
 	if err != nil {
 		return err
 	}
-	_, err = relay.New(db, nil).Queue("bench", partitions).Send(ctx, relay.Outgoing{})
+	all := relay.New(db, nil)
+	for _, one := range queues {
+		_, sent := all.Queue(one.name, one.partitions).Send(ctx, relay.Outgoing{})
+		err = errors.Join(err, sent)
+	}
 	if err == nil {
 		_, err = db.SQL().ExecContext(ctx, "DELETE FROM _honkerx_relay_messages")
 	}
 	return errors.Join(err, db.Close())
 }
 
-// fillRelay adds n messages to the partitions in turn. Their numbers continue those of earlier
+// fillRelay adds n messages to the partitions of queue in turn. Their numbers continue those of earlier
 // messages.
-func fillRelay(ctx context.Context, q Queue, partitions, sent, n int) error {
+func fillRelay(ctx context.Context, q Queue, queue string, partitions, sent, n int) error {
 	const most = 100_000 // per transaction
 	for ; n > 0; n -= most {
 		first, some := sent, min(n, most)
 		sent += some
 		_, err := q.SQL().ExecContext(ctx, numbers+`INSERT INTO _honkerx_relay_messages (queue, partition, payload)
-SELECT 'bench', (?2 + i - 1) % ?3, CAST(?4 || ((?2 + i - 1) / ?3 + 1) || ?5 AS BLOB) FROM n`, some, first, partitions, string(payloadHead), string(payloadTail))
+SELECT ?6, (?2 + i - 1) % ?3, CAST(?4 || ((?2 + i - 1) / ?3 + 1) || ?5 AS BLOB) FROM n`, some, first, partitions, string(payloadHead), string(payloadTail), queue)
 		if err != nil {
 			return err
 		}
@@ -150,7 +161,7 @@ func deliverCase(where string, partitions int, d delivery) Case {
 		}
 		defer q.Close()
 		n := t.scaled(outgoing)
-		if err := fillRelay(ctx, q, partitions, 0, n); err != nil {
+		if err := fillRelay(ctx, q, "bench", partitions, 0, n); err != nil {
 			return nil, err
 		}
 		perSecond, err := deliver(ctx, q, r, d, n)
@@ -256,7 +267,7 @@ func (k *keptRelay) open(ctx context.Context, t *Turn, name string, waiting int)
 			return err
 		}
 		t.kept[name] = q
-		if err := fillRelay(ctx, q, 1, 0, waiting); err != nil {
+		if err := fillRelay(ctx, q, "bench", 1, 0, waiting); err != nil {
 			return err
 		}
 	}
@@ -276,7 +287,7 @@ func (k *keptRelay) takes(ctx context.Context, t *Turn) (perMessage time.Duratio
 		if err != nil {
 			return 0, err
 		}
-		if err := fillRelay(ctx, k.Queue, 1, sent, atOnce); err != nil {
+		if err := fillRelay(ctx, k.Queue, "bench", 1, sent, atOnce); err != nil {
 			return 0, err
 		}
 		perSecond, err := deliver(ctx, k.Queue, k.Relayer, delivery{Kind: byMessage, Batch: 1, Processors: 1}, atOnce)

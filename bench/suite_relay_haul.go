@@ -72,7 +72,7 @@ func (h *hauling) run(ctx context.Context) (perSecond float64, err error) {
 func (h *hauling) send(ctx context.Context) error {
 	const most = 1000 // per transaction
 	for sent := 0; sent < h.n; sent += most {
-		if err := fillRelay(ctx, h.q, haulPartitions, sent, min(most, h.n-sent)); err != nil {
+		if err := fillRelay(ctx, h.q, "bench", haulPartitions, sent, min(most, h.n-sent)); err != nil {
 			return err
 		}
 	}
@@ -166,8 +166,8 @@ func (t task) haul(ctx context.Context, c Contestant) error {
 	all.Queue("bench", haulPartitions).HandleBatch(func(_ context.Context, b *relay.Batch) error {
 		messages := b.NextChunk(b.Len())
 		for _, m := range messages {
-			if n, ok := numberOf(m.Payload); !ok || n != m.Seq {
-				return fmt.Errorf("message %s has the payload %s", m.IdempotencyKey(), m.Payload)
+			if err := inOrder(m); err != nil {
+				return err
 			}
 		}
 		first := messages[0]

@@ -11,6 +11,7 @@ import (
 
 const (
 	history     = 1_000_000 // events to replay
+	ackedEvents = 20_000
 	groupEvents = 20_000
 	members     = 4
 )
@@ -18,31 +19,36 @@ const (
 // streamSuite measures how fast events are published and consumed. River, backlite and goqite have
 // no streams.
 func streamSuite() Suite {
-	s := Suite{Name: "stream", Cases: []Case{
-		publishCase("publish, 1 per commit", 1),
-		publishCase("publish, 1,000 per commit", 1000),
-		{Name: "replay of a million, offset saved", Durability: Normal, Metrics: rate("events/s"), Turn: replay},
-		{Name: fmt.Sprintf("group of %d members, each event acked", members), Durability: Normal, Metrics: rate("events/s"), Turn: shareOut},
-	}}
-	for _, n := range []int{1, 10, 100} {
-		s.Cases = append(s.Cases, liveCase(n))
+	return Suite{Name: "stream", Cases: streamCases(Normal, "a million", history)}
+}
+
+// streamCases returns the cases of a stream with n events to replay, which the case calls called.
+func streamCases(d Durability, called string, n int) []Case {
+	inTurn := func(name string, turn func(ctx context.Context, t *Turn) ([]float64, error)) Case {
+		return Case{Name: name, Durability: d, Metrics: rate("events/s"), Turn: turn}
 	}
-	return s
+	cases := []Case{
+		publishCase("publish, 1 per commit", d, 1),
+		publishCase("publish, 1,000 per commit", d, 1000),
+		inTurn(fmt.Sprintf("replay of %s, offset saved", called), func(ctx context.Context, t *Turn) ([]float64, error) { return replay(ctx, t, n) }),
+		inTurn("a consumer that acks each event", ackEach),
+		inTurn(fmt.Sprintf("group of %d members, each event acked", members), shareOut),
+	}
+	for _, n := range []int{1, 10, 100} {
+		cases = append(cases, liveCase(d, n))
+	}
+	return cases
 }
 
 const noStream = "has no streams"
 
-func publishCase(name string, size int) Case {
-	return Case{Name: name, Durability: Normal, Metrics: rate("events/s"), Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
-		q, err := t.fresh(ctx)
+func publishCase(name string, d Durability, size int) Case {
+	return Case{Name: name, Durability: d, Metrics: rate("events/s"), Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
+		q, s, err := freshStream(ctx, t)
 		if err != nil {
 			return nil, err
 		}
 		defer q.Close()
-		s, err := as[Streamer](q, noStream)
-		if err != nil {
-			return nil, err
-		}
 		calls, err := repeat(ctx, 1, t.Length, func(ctx context.Context) error {
 			if size == 1 {
 				return s.Publish(ctx, 0)
@@ -61,11 +67,14 @@ func publishAll(ctx context.Context, s Streamer, n int) (published int, err erro
 	return published, err
 }
 
-func replay(ctx context.Context, t *Turn) ([]float64, error) {
+func replay(ctx context.Context, t *Turn, n int) ([]float64, error) {
 	q, err := t.keep(ctx, "history", func(q Queue) error {
 		s, err := as[Streamer](q, noStream)
 		if err == nil {
-			_, err = publishAll(ctx, s, t.scaled(history))
+			_, err = publishAll(ctx, s, t.scaled(n))
+		}
+		if err == nil && t.Durability.onPostgres() {
+			_, err = q.SQL().ExecContext(ctx, "VACUUM (ANALYZE)") // otherwise autovacuum does it in the middle of some turns
 		}
 		return err
 	})
@@ -74,10 +83,43 @@ func replay(ctx context.Context, t *Turn) ([]float64, error) {
 	}
 	s := q.(Streamer)
 	consumer := fmt.Sprint("c", t.Rand.Uint64())
-	perSecond, err := drain(ctx, t.scaled(history), func(ctx context.Context, handle func(int64)) error {
+	perSecond, err := drain(ctx, t.scaled(n), func(ctx context.Context, handle func(int64)) error {
 		return s.Subscribe(ctx, consumer, handle)
 	})
 	return []float64{perSecond}, err
+}
+
+func ackEach(ctx context.Context, t *Turn) ([]float64, error) {
+	q, s, err := freshStream(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	defer q.Close()
+	a, err := as[Acker](q, "has no acks of an event")
+	if err != nil {
+		return nil, err
+	}
+	n, err := publishAll(ctx, s, t.scaled(ackedEvents))
+	if err != nil {
+		return nil, err
+	}
+	perSecond, err := drain(ctx, n, func(ctx context.Context, handle func(int64)) error {
+		return a.SubscribeAcking(ctx, "acks", handle)
+	})
+	return []float64{perSecond}, err
+}
+
+// freshStream opens a new file that has a stream.
+func freshStream(ctx context.Context, t *Turn) (Queue, Streamer, error) {
+	q, err := t.fresh(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := as[Streamer](q, noStream)
+	if err != nil {
+		return nil, nil, errors.Join(err, q.Close())
+	}
+	return q, s, nil
 }
 
 // drain runs read until it has handled n events and returns the number per second.
@@ -104,15 +146,11 @@ func drain(ctx context.Context, n int, read workFunc) (float64, error) {
 }
 
 func shareOut(ctx context.Context, t *Turn) ([]float64, error) {
-	q, err := t.fresh(ctx)
+	q, s, err := freshStream(ctx, t)
 	if err != nil {
 		return nil, err
 	}
 	defer q.Close()
-	s, err := as[Streamer](q, noStream)
-	if err != nil {
-		return nil, err
-	}
 	g, err := as[Grouper](q, "has no groups")
 	if err != nil {
 		return nil, err
@@ -142,18 +180,14 @@ func each(n int, f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-func liveCase(subscribers int) Case {
+func liveCase(d Durability, subscribers int) Case {
 	name := fmt.Sprintf("live, %d subscribers", subscribers)
-	return Case{Name: name, Durability: Normal, Metrics: latencyMetrics, Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
-		q, err := t.fresh(ctx)
+	return Case{Name: name, Durability: d, Metrics: latencyMetrics, Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
+		q, s, err := freshStream(ctx, t)
 		if err != nil {
 			return nil, err
 		}
 		defer q.Close()
-		s, err := as[Streamer](q, noStream)
-		if err != nil {
-			return nil, err
-		}
 		came := make(chan start, subscribers)
 		stop := background(ctx, func(ctx context.Context) error {
 			return each(subscribers, func(i int) error {

@@ -26,15 +26,11 @@ func workSuite() Suite {
 // number.
 func workCase(name string, workers int, writes bool) Case {
 	return Case{Name: name, Durability: Normal, Metrics: rate("jobs/s"), Turn: func(ctx context.Context, t *Turn) ([]float64, error) {
-		q, err := t.fresh(ctx)
+		q, n, err := t.backlogged(ctx)
 		if err != nil {
 			return nil, err
 		}
 		defer q.Close()
-		n, err := addBacklog(ctx, q, t.scaled(backlog))
-		if err != nil {
-			return nil, err
-		}
 		work, err := worker(q, workers, t.Best, writes)
 		if err != nil {
 			return nil, err
@@ -55,6 +51,17 @@ func worker(q Queue, workers, best int, writes bool) (workFunc, error) {
 	}
 	w, err := as[TxWorker](q, "no such worker")
 	return func(ctx context.Context, handle func(int64)) error { return w.WorkTx(ctx, workers, handle) }, err
+}
+
+// backlogged opens a new file with a backlog of n jobs.
+func (t *Turn) backlogged(ctx context.Context) (q Queue, n int, err error) {
+	if q, err = t.fresh(ctx); err != nil {
+		return nil, 0, err
+	}
+	if n, err = addBacklog(ctx, q, t.scaled(backlog)); err != nil {
+		return nil, 0, errors.Join(err, q.Close())
+	}
+	return q, n, nil
 }
 
 // addBacklog adds n jobs, rounded up to whole batches.

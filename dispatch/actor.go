@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/honker-go/honker"
@@ -28,6 +29,9 @@ type ActorOptions struct {
 	// OnError is called after each failed attempt and for each task that lost its claim. It may be
 	// nil.
 	OnError func(context.Context, *honker.JobInfo, error)
+	// Middleware wraps the handler of each job, as in honker.WorkOptions, for example to record traces.
+	// A nil Middleware is ErrInvalid.
+	Middleware []honker.Middleware
 
 	// Reply also enqueues the handler's result in the task's reply queue, [Keys.Reply], where
 	// callers in other languages wait for it. The reply is written in the transaction that ends the
@@ -44,6 +48,9 @@ func (o *ActorOptions) withDefaults() (ActorOptions, error) {
 	err := errors.Join(engine.NotNegative("Lease", out.Lease), engine.NotNegative("DrainTimeout", out.DrainTimeout))
 	if out.Workers < 0 {
 		err = errors.Join(err, fmt.Errorf("%w: negative Workers %d", honker.ErrInvalid, out.Workers))
+	}
+	if slices.ContainsFunc(out.Middleware, func(m honker.Middleware) bool { return m == nil }) {
+		err = errors.Join(err, fmt.Errorf("%w: nil Middleware", honker.ErrInvalid))
 	}
 	out.Workers = cmp.Or(out.Workers, 1)
 	out.DrainTimeout = cmp.Or(out.DrainTimeout, 20*time.Second)

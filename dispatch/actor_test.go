@@ -238,67 +238,62 @@ func TestActor_Run_NameTaken(t *testing.T) {
 
 // An actor whose presence has expired is not listed, and its name is free.
 func TestActor_Killed_NameFree(t *testing.T) {
-	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{TTL: time.Second})
 	var r ran
 	stop := start(t, d, osis("1"), r.handler("1"), nil)
 	require.NoError(t, stop())
 	// Simulate a killed process.
-	testkit.Exec(t, db, `INSERT INTO _honkerx_dispatch_presence VALUES ('hero:meta:actor:inst:osis:default:1', 'gone', '{}', ?)`,
+	testkit.Exec(t, db, testkit.AddActor, "hero:meta:actor:inst:osis:default:1",
 		time.Now().Add(time.Hour).UnixMilli())
 	require.Len(t, actors(t, d, typeOsis), 1)
 	run := dispatch.NewActor(d, osis("1"), r.handler("1"), nil).Run
 	require.ErrorIs(t, run(context.Background()), dispatch.ErrInstanceTaken)
-	testkit.Exec(t, db, `UPDATE _honkerx_dispatch_presence SET expires_ms = ?`, time.Now().UnixMilli()-1)
+	testkit.Exec(t, db, testkit.ExpireActors, time.Now().UnixMilli()-1, "%")
 	require.Empty(t, actors(t, d, typeOsis))
 	start(t, d, osis("1"), r.handler("1"), nil)
 }
 
 // An actor that was suspended while another actor took its name ends with ErrInstanceTaken.
 func TestActor_Run_NameLost(t *testing.T) {
-	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{TTL: time.Second})
 	var r ran
 	ended := make(chan error, 1)
 	go func() { ended <- dispatch.NewActor(d, osis("1"), r.handler("1"), nil).Run(context.Background()) }()
 	testkit.Eventually(t, testkit.Timeout, "registered", func() bool { return len(actors(t, d, typeOsis)) == 1 })
-	testkit.Exec(t, db, `UPDATE _honkerx_dispatch_presence SET owner = 'another', expires_ms = ?`, time.Now().Add(time.Hour).UnixMilli())
+	testkit.Exec(t, db, testkit.StealActors, time.Now().Add(time.Hour).UnixMilli())
 	require.ErrorIs(t, testkit.Within(context.Background(), ended, testkit.Timeout), dispatch.ErrInstanceTaken)
 	require.Len(t, actors(t, d, typeOsis), 1, "the other's")
 }
 
 // An actor registers again after its presence row was deleted.
 func TestActor_Run_Swept(t *testing.T) {
-	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{TTL: time.Second})
 	var r ran
 	start(t, d, osis("1"), r.handler("1"), nil)
-	testkit.Exec(t, db, `DELETE FROM _honkerx_dispatch_presence`)
+	testkit.Exec(t, db, testkit.SweepActors)
 	testkit.Eventually(t, testkit.Timeout, "again there", func() bool { return len(actors(t, d, typeOsis)) == 1 })
 }
 
 // An actor whose presence row was deleted keeps running if it cannot register again immediately.
 func TestActor_Run_Swept_Refused(t *testing.T) {
-	testkit.FileOnly(t)
 	log := new(testkit.Log)
 	db := honkertest.Open(t, &honker.Options{Logger: slog.New(slog.NewTextHandler(log, nil))})
 	d := dispatch.New(db, &dispatch.Options{TTL: time.Second})
 	var r ran
 	start(t, d, osis("1"), r.handler("1"), nil)
-	testkit.Exec(t, db, `CREATE TRIGGER refuse BEFORE INSERT ON _honkerx_dispatch_presence BEGIN SELECT RAISE(ABORT, 'no'); END`)
-	testkit.Exec(t, db, `DELETE FROM _honkerx_dispatch_presence`)
+	testkit.Exec(t, db, testkit.RefuseActors)
+	testkit.Exec(t, db, testkit.SweepActors)
 	testkit.Eventually(t, testkit.Timeout, "refused", func() bool { return log.Times("could not be registered again") > 0 })
-	testkit.Exec(t, db, `DROP TRIGGER refuse`)
+	testkit.Exec(t, db, testkit.AllowActors)
 	testkit.Eventually(t, testkit.Timeout, "again there", func() bool { return len(actors(t, d, typeOsis)) == 1 })
 	waitState(t, d, send(t, d, typeOsis, 1), dispatch.Finished)
 }
 
 // Invalid names and options are rejected before anything is written.
 func TestActor_BadInput(t *testing.T) {
-	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, nil)
 	var r ran
@@ -308,7 +303,7 @@ func TestActor_BadInput(t *testing.T) {
 		require.ErrorIs(t, dispatch.NewActor(d, id, r.handler(""), nil).Run(ctx), honker.ErrInvalid)
 	}
 	require.ErrorIs(t, dispatch.NewActor[args](d, osis("1"), nil, nil).Run(ctx), honker.ErrInvalid)
-	for _, o := range []dispatch.ActorOptions{{Workers: -1}, {Lease: -1}, {DrainTimeout: -1}} {
+	for _, o := range []dispatch.ActorOptions{{Workers: -1}, {Lease: -1}, {DrainTimeout: -1}, {Middleware: []honker.Middleware{nil}}} {
 		require.ErrorIs(t, dispatch.NewActor(d, osis("1"), r.handler(""), &o).Run(ctx), honker.ErrInvalid)
 	}
 	for _, o := range []dispatch.Options{{Prefix: "*"}, {Prios: -1}, {Prios: 9}, {Legacy: 7}, {Legacy: -1}, {IfAbsent: 9}, {TTL: time.Millisecond}} {
@@ -322,7 +317,7 @@ func TestActor_BadInput(t *testing.T) {
 	for _, mode := range []dispatch.LegacyMode{-1, 3} {
 		require.ErrorIs(t, d.SetLegacy(mode), honker.ErrInvalid)
 	}
-	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE name GLOB '_honkerx_dispatch_*'`))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountSent))
 }
 
 // Other writes in FinishTx's transaction are committed along with the end of the task or not at all.

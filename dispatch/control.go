@@ -9,6 +9,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // command is an event in a control topic.
@@ -21,18 +22,15 @@ type command struct {
 
 // The commands. The last two are sent only within a process.
 const (
-	cmdStop    = "stop"
-	cmdPause   = "pause"
-	cmdResume  = "resume"
+	cmdStop    = row.DispatchStop
+	cmdPause   = row.DispatchPause
+	cmdResume  = row.DispatchResume
 	cmdPing    = "ping"
 	cmdPong    = "pong"
 	cmdStopJob = "stop job"
 	cmdLost    = "lost"  // the presence row was deleted
 	cmdLanes   = "lanes" // the queues to claim from have changed
 )
-
-// controlAge is the retention of control topics.
-const controlAge = time.Hour
 
 // Stop stops t's live actors. They claim no more jobs and finish their tasks, and their Run returns
 // nil. Stop returns the number of actors that will receive the command, without waiting for them to
@@ -96,7 +94,7 @@ func (d *Dispatcher) retain(ctx context.Context, topic string) {
 	if known {
 		return
 	}
-	if err := d.topic(topic).SetRetention(ctx, honker.Retention{MaxAge: controlAge}); err != nil {
+	if err := d.topic(topic).SetRetention(ctx, honker.Retention{MaxAge: row.DispatchControlAge}); err != nil {
 		d.engine.Logger.Warn("honker: dispatch: the retention of a control topic could not be set", "topic", topic, "error", err)
 	}
 }
@@ -148,7 +146,7 @@ func (d *Dispatcher) StopJob(ctx context.Context, id int64) (stopped bool, err e
 		return false, failID("stop job", id, err)
 	}
 	holder := ""
-	err = d.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+	err = d.engine.TxAgain(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 		stopped, holder, err = d.stopJob(ctx, tx, id)
 		return err
 	})

@@ -98,13 +98,12 @@ func TestPing_All(t *testing.T) {
 // An actor doesn't answer if only its presence row is left. Ping returns after the TTL or when ctx
 // ends.
 func TestPing_Silent(t *testing.T) {
-	testkit.FileOnly(t)
 	t.Parallel()
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{TTL: 4 * time.Second})
 	var r ran
 	start(t, d, osis("1"), r.handler("1"), nil)
-	testkit.Exec(t, db, `INSERT INTO _honkerx_dispatch_presence VALUES ('hero:meta:actor:inst:osis:default:2', 'gone', '{}', ?)`,
+	testkit.Exec(t, db, testkit.AddActor, "hero:meta:actor:inst:osis:default:2",
 		time.Now().Add(time.Hour).UnixMilli())
 	pongs, err := d.Ping(context.Background(), typeOsis)
 	require.NoError(t, err)

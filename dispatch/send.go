@@ -70,7 +70,7 @@ func (d *Dispatcher) Send(ctx context.Context, t Target, payload any, opts ...Se
 	if err != nil {
 		return 0, fail("send", t.String(), err)
 	}
-	err = d.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
+	err = d.engine.TxAgain(ctx, func(ctx context.Context, tx *sql.Tx) (err error) {
 		id, err = d.send(ctx, tx, t, payload, o)
 		return err
 	})

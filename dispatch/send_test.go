@@ -98,7 +98,6 @@ func TestSend_IfAbsent_LeastLoaded(t *testing.T) {
 // A job's destination depends on the state seen by its transaction. An actor deleted in the
 // transaction is ignored; after a rollback it is alive again.
 func TestSendTx_IfAbsent_InTx(t *testing.T) {
-	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{IfAbsent: dispatch.Fallback})
 	began, release := make(chan int, 100), make(chan struct{})
@@ -109,19 +108,22 @@ func TestSendTx_IfAbsent_InTx(t *testing.T) {
 	later := dispatch.With(honker.Delay(time.Hour))
 	sendTx := func(without string, outcome error) (queue string) {
 		err := db.Tx(testkit.Context(t, testkit.Timeout), func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, `UPDATE _honkerx_dispatch_presence SET expires_ms = 1 WHERE key GLOB ?`, without)
+			_, err := testkit.Rows(tx, testkit.ExpireActors, 1, without)
 			require.NoError(t, err)
 			id, err := d.SendTx(ctx, tx, two, args{1}, later)
 			require.NoError(t, err)
-			require.NoError(t, tx.QueryRowContext(ctx, `SELECT queue FROM _honker_live WHERE id = ?`, id).Scan(&queue))
+			rows, err := testkit.Rows(tx, testkit.QueueOf, id)
+			require.NoError(t, err)
+			require.Len(t, rows, 1)
+			queue = rows[0]
 			return outcome
 		})
 		require.ErrorIs(t, err, outcome)
 		return queue
 	}
 	undo := errors.New("undo")
-	require.Equal(t, "hero:q:work:type:osis:group:default", sendTx("*:2", undo))
-	require.Equal(t, "hero:q:work:type:osis", sendTx("*", undo))
+	require.Equal(t, "hero:q:work:type:osis:group:default", sendTx("%:2", undo))
+	require.Equal(t, "hero:q:work:type:osis", sendTx("%", undo))
 	require.Equal(t, "hero:q:work:type:osis:group:default:inst:2", sendTx("", nil))
 }
 
@@ -288,7 +290,6 @@ func TestSend_Log(t *testing.T) {
 
 // A Send with a unique key that is in use returns the existing job and adds no copies.
 func TestSend_Unique(t *testing.T) {
-	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	d := dispatch.New(db, &dispatch.Options{Legacy: dispatch.LegacyDualPush, Log: true})
 	ctx := testkit.Context(t, testkit.Timeout)
@@ -296,7 +297,7 @@ func TestSend_Unique(t *testing.T) {
 	id := send(t, d, typeOsis, 1, unique)
 	require.Equal(t, id, send(t, d, typeOsis, 2, unique))
 	require.EqualValues(t, 2, live(t, db))
-	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream`))
+	require.EqualValues(t, 1, testkit.QueryInt(t, db.SQL(), testkit.CountEvents))
 	var r ran
 	start(t, d, osis("1"), r.handler("1"), nil)
 	n, err := dispatch.Await[int](ctx, d, id)

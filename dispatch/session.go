@@ -201,7 +201,7 @@ func (s *session) startWork(ctx context.Context, n int) (stop func()) {
 	o := &honker.WorkOptions{
 		Workers: s.opts.Workers, WorkerID: workerID(s.key, s.token+"-"+strconv.Itoa(n)), Lease: s.opts.Lease, Pool: s.pool,
 		DrainTimeout: math.MaxInt64, // drain limits the time instead
-		OnError:      s.opts.OnError,
+		OnError:      s.opts.OnError, Middleware: s.opts.Middleware,
 	}
 	s.works.Go(func() {
 		if err := s.work(claiming, queues, o); err != nil && claiming.Err() == nil {

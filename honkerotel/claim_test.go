@@ -86,7 +86,7 @@ func TestClaims_Links_Bound(t *testing.T) {
 func TestClaims_NoContext(t *testing.T) {
 	db, _, sdk := instrumented(t, honkerotel.Options{Claims: true, Settles: true})
 	q := honker.NewQueue[int](db, "orders", nil)
-	testkit.Exec(t, db, `INSERT INTO _honker_live (queue, payload) VALUES ('orders', '1')`)
+	testkit.StoreLive(t, db, 1, func(int64) testkit.StoredJob { return testkit.StoredJob{ID: 100, Queue: "orders"} })
 	testkit.Enqueue(t, q, 2, honker.Headers(map[string]string{"traceparent": "none"}))
 	for _, job := range testkit.Claim(t, q, 2) {
 		require.NoError(t, job.Ack(t.Context()))
@@ -100,6 +100,7 @@ func TestClaims_NoContext(t *testing.T) {
 // Each settled claim has a span with the operation as an attribute. A job that was found dead has
 // none.
 func TestSettles(t *testing.T) {
+	testkit.FileOnly(t)
 	for operation, settle := range map[string]func(context.Context, *honker.DB, *honker.Job[int]) error{
 		"ack": func(ctx context.Context, _ *honker.DB, job *honker.Job[int]) error { return job.Ack(ctx) },
 		"retry": func(ctx context.Context, _ *honker.DB, job *honker.Job[int]) error {

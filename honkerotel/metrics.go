@@ -18,6 +18,7 @@ import (
 type instruments struct {
 	sent, consumed           metric.Int64Counter
 	operation, process, wait metric.Float64Histogram
+	step, relayWait          metric.Float64Histogram
 }
 
 // The bucket boundaries recommended by the semantic conventions. Waits can be longer than other
@@ -46,6 +47,8 @@ func newInstruments(m metric.Meter) (i instruments) {
 		operation: times("messaging.client.operation.duration", "Duration of enqueues, publishes and claims.", durations),
 		process:   times("messaging.process.duration", "Run time of handlers.", durations),
 		wait:      times("honker.job.wait", "Time from a job being ready to the start of its handler.", waits),
+		relayWait: times("honker.relay.wait", "Time from the sending of the first message of a batch to the start of the batch.", waits),
+		step:      times("honker.flow.step.duration", "Run time of the steps and undos of flows, with the commit of a step.", durations),
 	}
 }
 
@@ -142,13 +145,13 @@ func (t *Telemetry) observeQueues(ctx context.Context, db *honker.DB, o metric.O
 	if err != nil {
 		return err
 	}
-	depths := map[string]*depth{}
+	depths, now := map[string]*depth{}, admin.Now(db)
 	for _, q := range all {
 		label := t.opts.QueueLabel(q.Queue)
 		if depths[label] == nil {
 			depths[label] = &depth{jobs: map[honker.Phase]int64{}}
 		}
-		depths[label].add(q)
+		depths[label].add(q, now)
 	}
 	for label, d := range depths {
 		destination := semconv.MessagingDestinationName(label)
@@ -160,7 +163,8 @@ func (t *Telemetry) observeQueues(ctx context.Context, db *honker.DB, o metric.O
 	return nil
 }
 
-func (d *depth) add(q honker.QueueStats) {
+// add adds a queue, as of now by the database's clock.
+func (d *depth) add(q honker.QueueStats, now time.Time) {
 	for phase, n := range map[honker.Phase]honker.Count{
 		honker.PhaseReady: q.Ready, honker.PhaseScheduled: q.Scheduled, honker.PhaseRunning: q.Running, honker.PhaseLapsed: q.Lapsed,
 		honker.PhaseHeld: q.Held, honker.PhaseExpired: q.Expired, honker.PhaseDead: q.Dead,
@@ -168,7 +172,7 @@ func (d *depth) add(q honker.QueueStats) {
 		d.jobs[phase] += n.N
 	}
 	if !q.OldestReady.IsZero() {
-		d.age = max(d.age, time.Since(q.OldestReady))
+		d.age = max(d.age, now.Sub(q.OldestReady))
 	}
 }
 

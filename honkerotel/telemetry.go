@@ -26,7 +26,8 @@ type Options struct {
 	// propagation.Baggage{}).
 	Propagator propagation.TextMapPropagator
 	// ParentFromJob makes a handler's span a child of the span that enqueued the job, instead of linking to it. Set
-	// it for jobs that run soon after they are enqueued, because the trace lasts until its last job is done.
+	// it for jobs that run soon after they are enqueued, because the trace lasts until its last job is done. It is always
+	// so for the runs of package flow.
 	ParentFromJob bool
 	// Claims records a span for each claim that returns jobs, with links to the spans that enqueued them. It is meant
 	// for investigating why a worker is slow to start jobs rather than for permanent use.
@@ -87,7 +88,7 @@ func New(opts *Options) *Telemetry {
 	t.Headers = t.headers
 	t.Middleware = t.middleware
 	t.Observer = &observe.Observer{
-		Begin: t.begin, Enqueued: t.enqueued, Published: t.published, Claimed: t.claimed, Started: t.started,
+		Begin: t.begin, BeginStep: t.beginStep, Enqueued: t.enqueued, Published: t.published, Claimed: t.claimed, Started: t.started,
 	}
 	if o.Settles {
 		t.Observer.Settled = t.settled

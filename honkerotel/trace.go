@@ -2,16 +2,20 @@ package honkerotel
 
 import (
 	"context"
+	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/propagation"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/flow"
 	"github.com/honker-go/honker/observe"
 )
 
@@ -54,18 +58,23 @@ func (t *Telemetry) begin(ctx context.Context, op observe.Operation) (context.Co
 // middleware records a span for each handler call.
 func (t *Telemetry) middleware(next honker.WorkFunc) honker.WorkFunc {
 	return func(ctx context.Context, job *honker.JobInfo) error {
-		began := time.Now()
 		ctx, span := t.startProcess(ctx, job)
-		kind := "panic" // or runtime.Goexit; the panic is not recovered here, which preserves its stack trace
-		defer func() {
-			failed := failure(span, kind)
-			span.End()
-			t.processed(ctx, job.Queue, time.Since(began), failed)
-		}()
-		err := next(ctx, job)
-		kind = honker.ErrorType(err)
-		return err
+		return t.handle(ctx, span, job.Queue, func() error { return next(ctx, job) })
 	}
+}
+
+// handle calls f, which handles a message, ends its span and records its time.
+func (t *Telemetry) handle(ctx context.Context, span trace.Span, queue string, f func() error) error {
+	began := time.Now()
+	kind := "panic" // or runtime.Goexit; the panic is not recovered here, which preserves its stack trace
+	defer func() {
+		failed := failure(span, kind)
+		span.End()
+		t.processed(ctx, queue, time.Since(began), failed)
+	}()
+	err := f()
+	kind = honker.ErrorType(err)
+	return err
 }
 
 func (t *Telemetry) startProcess(ctx context.Context, job *honker.JobInfo) (context.Context, trace.Span) {
@@ -75,7 +84,7 @@ func (t *Telemetry) startProcess(ctx context.Context, job *honker.JobInfo) (cont
 		semconv.MessagingDestinationName(job.Queue), messageID(job.ID), semconv.MessagingMessageBodySize(len(job.Payload)),
 		attribute.Int("honker.job.attempt", job.Attempts), attribute.Int("honker.job.priority", job.Priority),
 	)}
-	if !t.opts.ParentFromJob {
+	if !t.opts.ParentFromJob && !isRun(job.Queue) {
 		created := trace.SpanContextFromContext(extracted)
 		if created.IsRemote() {
 			opts = append(opts, trace.WithLinks(trace.Link{SpanContext: created}))
@@ -84,6 +93,35 @@ func (t *Telemetry) startProcess(ctx context.Context, job *honker.JobInfo) (cont
 	}
 	return t.tracer.Start(extracted, "process "+job.Queue, opts...)
 }
+
+// isRun reports whether the jobs of a queue are runs of a flow. The attempts of a run belong together, so the span that
+// started the run is their parent.
+func isRun(queue string) bool { return strings.HasPrefix(queue, flow.QueuePrefix) }
+
+// beginStep starts a span for a step of a flow. The span of the attempt is its parent.
+func (t *Telemetry) beginStep(ctx context.Context, s observe.Step) (context.Context, func(observe.StepEnd)) {
+	began, verb := time.Now(), "step"
+	if s.Undo {
+		verb = "undo"
+	}
+	inner, span := t.tracer.Start(ctx, verb+" "+s.Name, trace.WithTimestamp(began), trace.WithAttributes(
+		system, messageID(s.Job), attribute.Int("honker.job.attempt", s.Attempt),
+		flowName.String(s.Flow), attribute.String("honker.flow.run", s.Run), attribute.String("honker.flow.step", s.Name),
+	))
+	return inner, func(e observe.StepEnd) {
+		kind := honker.ErrorType(e.Err)
+		if errors.Is(e.Err, observe.ErrPanicked) {
+			kind = "panic"
+		}
+		failed := failure(span, kind)
+		span.End()
+		attrs := append([]attribute.KeyValue{flowName.String(s.Flow), attribute.Bool("honker.flow.undo", s.Undo)}, failed...)
+		t.step.Record(inner, time.Since(began).Seconds(), metric.WithAttributes(attrs...))
+	}
+}
+
+// flowName is the attribute for the name of a flow.
+const flowName = attribute.Key("honker.flow.name")
 
 func messageID(id int64) attribute.KeyValue {
 	return semconv.MessagingMessageID(strconv.FormatInt(id, 10))

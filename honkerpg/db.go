@@ -82,9 +82,11 @@ func newDB(ctx context.Context, opts *Options, config *pgx.ConnConfig, before be
 			NoMake:      o.NoMigrate || s.ReadOnly,
 			Listen:      listen,
 
+			OldSchema:    func(version, current int) error { return &honker.OldSchemaError{Version: version, Current: current} },
 			BeforeListen: before,
 			Poll:         o.PollInterval,
 			Reads:        s.ReadOnly,
+			LocalClock:   wake.InBubble(),
 		})
 		if err != nil {
 			return engine.Database{}, err
@@ -100,7 +102,7 @@ func newDB(ctx context.Context, opts *Options, config *pgx.ConnConfig, before be
 // check refuses options that have no meaning on a server.
 func (o *Options) check() error {
 	switch {
-	case wake.InBubble():
+	case wake.InBubble() && !inBubbles:
 		return fmt.Errorf("%w: the clock of a testing/synctest bubble stands still while a server is asked: "+
 			"use a file with package honkertest in bubbles, and test against PostgreSQL outside of them", engine.ErrUnsupported)
 	case o.OnConnect != nil:
@@ -123,7 +125,7 @@ func (o *Options) listen(config *pgx.ConnConfig) (*pgx.ConnConfig, error) {
 	}
 	listen, err := pgx.ParseConfig(o.ListenDSN)
 	if err != nil {
-		return nil, fmt.Errorf("%w: ListenDSN: %w", engine.ErrInvalid, err)
+		return nil, unreadable("ListenDSN", err)
 	}
 	return listen, nil
 }

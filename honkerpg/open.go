@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -24,9 +25,9 @@ import (
 type Options struct {
 	// Options are those of package honker. The fields about files have no effect: Durability, WALLimit, NoFileNotices,
 	// PosixLocks and AnyFilesystem. The server's synchronous_commit determines which commits survive a crash. Readers
-	// has no effect either: see [Open] for the number of connections. PollInterval is the longest time between two looks
-	// at the database while there is no LISTEN connection; the default is 500ms. OnConnect and LegacyMessages return
-	// [honker.ErrUnsupported].
+	// and IdleConns have no effect either: see [Open] for the number of connections. PollInterval is the longest time
+	// between two looks at the database while there is no LISTEN connection; the default is 500ms. ReadOnly also opens a
+	// standby, and polls. OnConnect and LegacyMessages return [honker.ErrUnsupported].
 	honker.Options
 
 	// Schema is the PostgreSQL schema of honker's tables; the default is "honker". Several schemas in a database are
@@ -66,6 +67,7 @@ const conns = 16
 // Open returns [honker.ErrUnsupported] for a server that honker cannot run on: older than version 14, CockroachDB or
 // YugabyteDB, with an encoding other than UTF8, with a default isolation level other than read committed, or behind a
 // pooler that needs Options.Pooler. It returns [honker.ErrSchemaTooNew] for a schema that needs a newer program,
+// [honker.OldSchemaError] for a schema that is missing or old and that Options keep Open from changing,
 // [honker.ErrInvalid] for a schema with tables of another program, [io/fs.ErrPermission] for a role whose rights do not
 // suffice, and [honker.ErrReadOnly] for a standby unless Options.ReadOnly is set. It has then changed nothing.
 func Open(ctx context.Context, dsn string, opts *Options) (*honker.DB, error) {
@@ -76,7 +78,7 @@ func Open(ctx context.Context, dsn string, opts *Options) (*honker.DB, error) {
 func open(ctx context.Context, dsn string, opts *Options) (*honker.DB, error) {
 	config, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
-		return nil, fmt.Errorf("%w: DSN: %w", engine.ErrInvalid, err)
+		return nil, unreadable("DSN", err)
 	}
 	most := int(config.MaxConns)
 	if !strings.Contains(dsn, "pool_max_conns") {
@@ -95,6 +97,17 @@ func open(ctx context.Context, dsn string, opts *Options) (*honker.DB, error) {
 		})
 		return &pools{own: poolOf(config, most, patient), open: func() *sql.DB { return poolOf(config, most) }}
 	})
+}
+
+// unreadable returns the error for a connection string that cannot be parsed. It leaves out the string, because pgx masks only
+// the passwords that it recognizes.
+func unreadable(name string, err error) error {
+	if parse, ok := errors.AsType[*pgconn.ParseConfigError](err); ok {
+		bare := *parse
+		bare.ConnString = ""
+		err = errors.New(strings.TrimPrefix(bare.Error(), "cannot parse ``: "))
+	}
+	return fmt.Errorf("%w: %s: %w", engine.ErrInvalid, name, err)
 }
 
 // poolOf returns a pool of up to most connections, which stay open.

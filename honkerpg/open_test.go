@@ -186,6 +186,24 @@ func TestOpen_Refuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { refused(honker.ErrUnsupported, dsn, honkerpg.Options{}) })
 }
 
+// A connection string that cannot be parsed is not part of the error, as passwords in it are not always recognizable.
+func TestOpen_NoPasswordInError(t *testing.T) {
+	for _, bad := range []string{
+		"password = s3cret x", "PASSWORD=s3cret x", "passwd=s3cret x", `password=a\ s3cret x`, "password='s3cret", "ann:s3cret@db/app", "postgres://ann:s3cret@db:port/app",
+	} {
+		for _, c := range []struct {
+			dsn string
+			o   honkerpg.Options
+		}{{dsn: bad}, {pgtest.DSN(t), honkerpg.Options{ListenDSN: bad}}} {
+			db, err := honkerpg.Open(t.Context(), c.dsn, &c.o)
+			require.ErrorIs(t, err, honker.ErrInvalid)
+			require.Nil(t, db)
+			require.NotContains(t, err.Error(), "s3cret")
+			require.Contains(t, err.Error(), "DSN: ")
+		}
+	}
+}
+
 // An administrator creates the schema with the statements of Schema, and a role that may not create anything uses it.
 func TestSchema_ByAdministrator(t *testing.T) {
 	schema, role := pgtest.Schema(t), strings.ToLower(pgtest.Schema(t)[:30])
@@ -222,6 +240,16 @@ func TestOptions_ReadOnly(t *testing.T) {
 	require.Equal(t, []int{1}, events(t, s))
 	_, err = s.Publish(t.Context(), 2)
 	require.ErrorIs(t, err, honker.ErrReadOnly)
+}
+
+// The example of shards uses both databases.
+func TestExamples_Shards(t *testing.T) {
+	one, two := newDatabase(t), newDatabase(t)
+	t.Setenv("DATABASE_URLS", one+","+two)
+	Example_shards()
+	for _, dsn := range []string{one, two} {
+		require.Less(t, 1, scalar[int](t, dsn, `SELECT last_value FROM honker.job_id_seq`)+scalar[int](t, dsn, `SELECT is_called::int FROM honker.job_id_seq`))
+	}
 }
 
 // The examples of the documentation work on an empty database.

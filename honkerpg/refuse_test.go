@@ -71,7 +71,7 @@ func TestOpen_SchemaOfAnother(t *testing.T) {
 		`CREATE TABLE schema.meta (key text, value text); INSERT INTO schema.meta VALUES ('schema_version', 'two')`,
 		`CREATE TABLE schema.job (id int)`,
 		`CREATE VIEW schema.job AS SELECT 1`,
-		`CREATE FUNCTION schema.ack(w text, at timestamptz, ids bigint[], nth bigint, q text) RETURNS int LANGUAGE sql AS 'SELECT 1'`,
+		`CREATE FUNCTION schema.ack_(w text, at timestamptz, ids bigint[], nth bigint, q text) RETURNS int LANGUAGE sql AS 'SELECT 1'`,
 	} {
 		schema := pgtest.Schema(t)
 		quoted := pgx.Identifier{schema}.Sanitize()

@@ -9,9 +9,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
@@ -65,6 +67,22 @@ func (r *tracer) during(f func()) []string {
 // openTraced opens a DB on a pool whose statements are recorded.
 func openTraced(t *testing.T, schema string) (*honker.DB, *tracer) {
 	t.Helper()
+	return attachTraced(t, honkerpg.Options{Schema: schema, NoListen: true})
+}
+
+// attachTraced is openTraced with options.
+func attachTraced(t *testing.T, o honkerpg.Options) (*honker.DB, *tracer) {
+	t.Helper()
+	pool, r := tracedPool(t)
+	db, err := honkerpg.Attach(t.Context(), pool, &o)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db, r
+}
+
+// tracedPool returns a pool whose statements are recorded.
+func tracedPool(t *testing.T) (*pgxpool.Pool, *tracer) {
+	t.Helper()
 	r := &tracer{}
 	config, err := pgxpool.ParseConfig(pgtest.DSN(t))
 	require.NoError(t, err)
@@ -72,10 +90,7 @@ func openTraced(t *testing.T, schema string) (*honker.DB, *tracer) {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	db, err := honkerpg.Attach(t.Context(), pool, &honkerpg.Options{Schema: schema, NoListen: true})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, db.Close()) })
-	return db, r
+	return pool, r
 }
 
 // Each of the frequent verbs is a single statement, which commits by itself. In a transaction of DB.Tx, a verb adds a
@@ -108,4 +123,52 @@ func TestRoundTrips(t *testing.T) {
 		sent := r.during(func() { require.NoError(t, v.run(), v.name) })
 		require.Len(t, sent, v.want, "%s: %q", v.name, sent)
 	}
+}
+
+// A worker that is told of another process's enqueue claims at once. It asks nothing before.
+func TestRoundTrips_OfAWake(t *testing.T) {
+	o := honkerpg.Options{Schema: pgtest.Schema(t)}
+	db, r := attachTraced(t, o)
+	other := open(t, o)
+	started := starts(t, db)
+	q := honker.NewQueue[int](other, "a", nil)
+	told := 0
+	for range 100 {
+		sent := r.during(func() {
+			_, err := q.Enqueue(t.Context(), 1)
+			require.NoError(t, err)
+			<-started
+		})
+		if len(sent) == 1 && isStep(sent[0]) == 1 {
+			told++
+		}
+		time.Sleep(20 * time.Millisecond) // the worker settles the job and waits again
+	}
+	require.Greater(t, told, 50, "a look by timer may come first, now and then")
+}
+
+// A verb in a transaction of the application takes two statements: the check with the notice, and its own. A pgx.Tx that was
+// ended by a statement is refused.
+func TestRoundTrips_InATransaction(t *testing.T) {
+	pool, r := tracedPool(t)
+	standard := stdlib.OpenDBFromPool(pool)
+	t.Cleanup(func() { require.NoError(t, standard.Close()) })
+	q := honker.NewQueue[int](open(t, honkerpg.Options{NoListen: true}), "a", nil)
+	native, err := pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer native.Rollback(context.WithoutCancel(t.Context()))
+	other, err := standard.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	defer other.Rollback()
+	enqueue := func(tx honker.Tx) error { _, err := q.EnqueueTx(t.Context(), tx, 1); return err }
+	for name, tx := range map[string]honker.Tx{"pgx.Tx": honkerpg.WithTx(native), "sql.Tx": other} {
+		require.NoError(t, enqueue(tx), name) // prepares the statements
+		sent := r.during(func() { require.NoError(t, enqueue(tx), name) })
+		require.Len(t, sent, 1, "%s: %q", name, sent) // without the check, which has the notice
+	}
+	_, err = native.Exec(t.Context(), `COMMIT`)
+	require.NoError(t, err)
+	require.ErrorIs(t, enqueue(honkerpg.WithTx(native)), honker.ErrInvalid)
+	require.NoError(t, native.Rollback(t.Context()))
+	require.ErrorIs(t, enqueue(honkerpg.WithTx(native)), honker.ErrInvalid)
 }

@@ -14,11 +14,11 @@ import (
 
 // Collector collects metrics about the state of a database.
 type Collector struct {
-	db    *honker.DB
 	opts  Options
 	parts []*part
 
-	mu      sync.Mutex    // guards the following fields and the values of the parts
+	mu      sync.Mutex // guards the following fields and the values of the parts
+	db      *honker.DB
 	looking chan struct{} // closed at the end of the current read; nil if no read is running
 	until   time.Time     // when the cached values expire
 }
@@ -57,7 +57,7 @@ const (
 // part is a group of metrics that are read together. If a read fails, none of them are updated.
 type part struct {
 	name string
-	look func(ctx context.Context, db *honker.DB) ([]prometheus.Metric, error)
+	look look
 
 	metrics []prometheus.Metric // result of the last successful read
 	at      time.Time           // start of the last successful read
@@ -96,7 +96,7 @@ func (c *Collector) values() (all []prometheus.Metric) {
 		all = append(all, p.metrics...)
 		all = append(all, prometheus.MustNewConstMetric(staleDesc, prometheus.GaugeValue, time.Since(p.at).Seconds(), p.name))
 	}
-	return all
+	return append(all, buildInfo())
 }
 
 // Read reads the database, even if cached values have not expired. It blocks until the read
@@ -115,6 +115,16 @@ func (c *Collector) Read(ctx context.Context) error {
 		errs = append(errs, p.err)
 	}
 	return errors.Join(errs...)
+}
+
+// Reopen makes later reads use db, which must be the same database, opened again. Labels and values are kept. Use it in
+// a program that opens the database only for each read. A nil db is ignored.
+func (c *Collector) Reopen(db *honker.DB) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if db != nil {
+		c.db = db
+	}
 }
 
 // look starts a read unless a read is already running. If anew is false, it doesn't start a read while cached values
@@ -173,5 +183,8 @@ func (c *Collector) try(p *part) (metrics []prometheus.Metric, err error) {
 			err = fmt.Errorf("panic: %v", r)
 		}
 	}()
-	return p.look(context.Background(), c.db)
+	c.mu.Lock()
+	db := c.db
+	c.mu.Unlock()
+	return p.look(context.Background(), db)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -51,8 +52,12 @@ func TestCollector_State(t *testing.T) {
 		time.Sleep(10 * time.Second)
 
 		values := scrape(t, registered(honkerprom.New(db, nil)))
-		for _, name := range []string{"honker_file_bytes", "honker_wal_bytes"} {
+		for _, name := range []string{"honker_file_bytes", "honker_wal_bytes", "honker_disk_free_bytes"} {
 			require.Positive(t, values[name], name)
+			delete(values, name)
+		}
+		require.Len(t, only(values, "honker_build_info"), 1)
+		for name := range only(values, "honker_build_info") {
 			delete(values, name)
 		}
 		require.Equal(t, map[string]float64{
@@ -62,6 +67,7 @@ func TestCollector_State(t *testing.T) {
 			`honker_queue_jobs{phase="dead",queue="mails"}`:                1,
 			`honker_queue_oldest_ready_seconds{queue="mails"}`:             10,
 			`honker_queue_paused{queue="quiet"}`:                           1,
+			`honker_queue_died_last_hour{queue="mails"}`:                   1,
 			`honker_queue_workers{queue="mails"}`:                          1,
 			`honker_stream_head{topic="orders"}`:                           10,
 			`honker_consumer_lag_events{consumer="audit",topic="orders"}`:  6,
@@ -69,15 +75,38 @@ func TestCollector_State(t *testing.T) {
 			`honker_group_lag_events{group="packers",topic="orders"}`:      8,
 			`honker_group_lag_seconds{group="packers",topic="orders"}`:     10,
 			`honker_group_dead_events{group="packers",topic="orders"}`:     1,
-			`honker_schedule_next_seconds{schedule="tea"}`:                 3590,
+			`honker_schedule_next_fire_timestamp_seconds{schedule="tea"}`:  float64(time.Now().Unix() + 3590),
 			`honker_leader{role="scheduler"}`:                              1,
-			`honker_problems{code="dead"}`:                                 1,
+			`honker_problems{code="dead",severity="warn"}`:                 1,
 		}, nonZero(values))
 		require.Contains(t, values, `honker_leader{role="maintenance"}`)
-		require.Contains(t, values, `honker_problems{code="wal"}`)
+		require.Contains(t, values, `honker_problems{code="wal",severity="warn"}`)
 		require.Contains(t, values, `honker_queue_jobs{phase="lapsed",queue="mails"}`)
 		require.Contains(t, values, `honker_queue_oldest_ready_seconds{queue="quiet"}`)
+		require.Contains(t, values, `honker_queue_workers{queue="quiet"}`, "0 can be asked for")
+		require.Contains(t, values, "honker_queues_folded")
 		require.Contains(t, values, `honker_scrape_stale_seconds{part="queues"}`)
+	})
+}
+
+// The longest run of a queue and the last fire of a schedule are reported.
+func TestCollector_LastFireAndLongestRun(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		ctx, mails := t.Context(), honker.NewQueue[int](db, "mails", nil)
+		testkit.Enqueue(t, mails, 1)
+		job := testkit.ClaimOne(t, mails)
+		for _, name := range []string{"tea", "never"} {
+			require.NoError(t, db.Scheduler().Register(ctx, honker.Schedule{Name: name, Queue: "tea", Spec: "@every 1h"}))
+		}
+		_, err := db.Scheduler().Trigger(ctx, "tea")
+		require.NoError(t, err)
+		fired := time.Now().Unix()
+		time.Sleep(time.Minute)
+		require.NoError(t, job.Extend(ctx, time.Hour))
+		values := scrape(t, registered(honkerprom.New(db, nil)))
+		require.EqualValues(t, 60, values[`honker_queue_oldest_running_seconds{queue="mails"}`])
+		require.Equal(t, map[string]float64{`honker_schedule_last_fire_timestamp_seconds{schedule="tea"}`: float64(fired)},
+			only(values, "honker_schedule_last_fire"))
 	})
 }
 
@@ -164,8 +193,49 @@ func TestCollector_MaxQueues(t *testing.T) {
 	})
 }
 
+// With more queues than labels, those with dead, running or ready jobs or with traffic keep their names. Labels that
+// are assigned stay.
+func TestCollector_HeavyQueuesKeepNames(t *testing.T) {
+	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
+		for i := range 20 {
+			testkit.Enqueue(t, honker.NewQueue[int](db, fmt.Sprintf("a%02d", i), nil), 1)
+		}
+		add := func(name string, jobs int) {
+			_, err := honker.NewQueue[int](db, name, nil).EnqueueMany(t.Context(), make([]int, jobs))
+			require.NoError(t, err)
+		}
+		add("ready", 5)
+		add("dead", 4)
+		for _, job := range testkit.Claim(t, honker.NewQueue[int](db, "dead", nil), 4) {
+			require.NoError(t, job.Reject(t.Context(), testkit.ErrCause))
+		}
+		busy := honker.NewQueue[int](db, "traffic", nil)
+		add("traffic", 50)
+		_, err := busy.WorkDue(t.Context(), testkit.Succeed[int], nil)
+		require.NoError(t, err)
+		add("traffic", 1)
+		time.Sleep(time.Minute)
+
+		reg := registered(honkerprom.New(db, &honkerprom.Options{MaxQueues: 3}))
+		values := scrape(t, reg)
+		require.Equal(t, map[string]float64{
+			`honker_queue_jobs{phase="ready",queue="ready"}`:   5,
+			`honker_queue_jobs{phase="ready",queue="dead"}`:    0,
+			`honker_queue_jobs{phase="ready",queue="traffic"}`: 1,
+			`honker_queue_jobs{phase="ready",queue="_other"}`:  20,
+		}, only(values, `honker_queue_jobs{phase="ready"`))
+		require.EqualValues(t, 20, values["honker_queues_folded"])
+
+		add("a00", 100)
+		values = scrape(t, reg)
+		require.EqualValues(t, 120, values[`honker_queue_jobs{phase="ready",queue="_other"}`])
+		require.Contains(t, values, `honker_queue_jobs{phase="ready",queue="dead"}`)
+	})
+}
+
 // A name that is not valid UTF-8, as other bindings may write, is converted to a valid label.
 func TestCollector_NoUTF8(t *testing.T) {
+	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	testkit.Exec(t, db, `INSERT INTO _honker_live (queue, payload, run_at) VALUES (CAST(x'6dff' AS TEXT), '1', 0)`)
 	values := scrape(t, registered(honkerprom.New(db, nil)))
@@ -305,6 +375,28 @@ func TestCollector_Read(t *testing.T) {
 		require.NoError(t, db.Close())
 		require.ErrorIs(t, c.Read(t.Context()), honker.ErrClosed)
 	})
+}
+
+// A collector whose database is opened again keeps its labels.
+func TestCollector_Reopen(t *testing.T) {
+	testkit.FileOnly(t)
+	path := filepath.Join(t.TempDir(), "app.db")
+	db := honkertest.OpenFile(t, path, nil)
+	testkit.Enqueue(t, honker.NewQueue[int](db, "z", nil), 1)
+	c := honkerprom.New(db, &honkerprom.Options{MaxQueues: 1})
+	require.NoError(t, c.Read(t.Context()))
+	require.NoError(t, db.Close())
+
+	db = honkertest.OpenFile(t, path, nil)
+	_, err := honker.NewQueue[int](db, "a", nil).EnqueueMany(t.Context(), make([]int, 10))
+	require.NoError(t, err)
+	c.Reopen(nil)
+	require.ErrorIs(t, c.Read(t.Context()), honker.ErrClosed)
+	c.Reopen(db)
+	require.NoError(t, c.Read(t.Context()))
+	values := scrape(t, registered(c))
+	require.EqualValues(t, 1, values[`honker_queue_jobs{phase="ready",queue="z"}`])
+	require.EqualValues(t, 10, values[`honker_queue_jobs{phase="ready",queue="_other"}`])
 }
 
 // New panics for a nil DB.

@@ -1,6 +1,7 @@
 package honkerprom
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -19,6 +20,7 @@ func Observer(reg prometheus.Registerer, opts *Options) *observe.Observer {
 	o := opts.withDefaults()
 	e := newEvents(reg, o)
 	return &observe.Observer{
+		BeginStep:    e.stepBegan,
 		Enqueued:     e.jobsEnqueued,
 		Deduplicated: e.jobsFound,
 		Started:      e.jobStarted,
@@ -36,12 +38,13 @@ func Observer(reg prometheus.Registerer, opts *Options) *observe.Observer {
 
 // events holds the metrics of a process.
 type events struct {
-	queues, topics, groups, schedules *names
+	queues, topics, groups, schedules, flows *names
 
 	enqueued, existing, replaced, settled, lost *prometheus.CounterVec
 	groupDied, published, fired, woke           *prometheus.CounterVec
+	stepsFailed                                 *prometheus.CounterVec
 
-	wait, run         *prometheus.HistogramVec
+	wait, run, step   *prometheus.HistogramVec
 	slots, busy       *prometheus.GaugeVec
 	commits           prometheus.Counter
 	commit, writeWait prometheus.Histogram
@@ -59,8 +62,8 @@ func newEvents(reg prometheus.Registerer, o Options) *events {
 	gauge := func(name, help string) *prometheus.GaugeVec {
 		return register(reg, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{"queue"}))
 	}
-	times := func(name, help string) *prometheus.HistogramVec {
-		return register(reg, prometheus.NewHistogramVec(histogram(name, help, jobBuckets), []string{"queue"}))
+	times := func(name, help, label string) *prometheus.HistogramVec {
+		return register(reg, prometheus.NewHistogramVec(histogram(name, help, jobBuckets), []string{label}))
 	}
 	write := func(name, help string) prometheus.Histogram {
 		return register(reg, prometheus.NewHistogram(histogram(name, help, writeBuckets)))
@@ -70,19 +73,22 @@ func newEvents(reg prometheus.Registerer, o Options) *events {
 		topics:    newNames(o.MaxQueues, nil),
 		groups:    newNames(o.MaxQueues, nil),
 		schedules: newNames(o.MaxQueues, nil),
+		flows:     newNames(o.MaxQueues, nil),
 
-		enqueued:  counter("honker_jobs_enqueued_total", "Jobs added by this process.", "queue"),
-		existing:  counter("honker_jobs_existing_total", "Enqueues that found a job with their unique key and left it unchanged.", "queue"),
-		replaced:  counter("honker_jobs_replaced_total", "Enqueues that found a job with their unique key and replaced it.", "queue"),
-		settled:   counter("honker_jobs_settled_total", "Settled claims, and jobs found dead.", "queue", "outcome"),
-		lost:      counter("honker_claims_lost_total", "Claims that were lost before they were settled.", "queue"),
-		groupDied: counter("honker_group_events_died_total", "Events of groups that used up their attempts.", "topic", "group"),
-		published: counter("honker_events_published_total", "Events published by this process.", "topic"),
-		fired:     counter("honker_schedule_fires_total", "Fires of schedules by this process.", "schedule"),
-		woke:      counter("honker_wake_total", "Waiting goroutines woken.", "cause"),
+		enqueued:    counter("honker_jobs_enqueued_total", "Jobs added by this process.", "queue"),
+		existing:    counter("honker_jobs_existing_total", "Enqueues that found a job with their unique key and left it unchanged.", "queue"),
+		replaced:    counter("honker_jobs_replaced_total", "Enqueues that found a job with their unique key and replaced it.", "queue"),
+		settled:     counter("honker_jobs_settled_total", "Settled claims, and jobs found dead.", "queue", "outcome"),
+		lost:        counter("honker_claims_lost_total", "Claims that were lost before they were settled.", "queue"),
+		groupDied:   counter("honker_group_events_died_total", "Events of groups that used up their attempts.", "topic", "group"),
+		published:   counter("honker_events_published_total", "Events published by this process.", "topic"),
+		fired:       counter("honker_schedule_fires_total", "Fires of schedules by this process.", "schedule"),
+		woke:        counter("honker_wake_total", "Waiting goroutines woken.", "cause"),
+		stepsFailed: counter("honker_flow_steps_failed_total", "Steps and undos of a flow that returned an error, panicked or were not committed.", "flow"),
 
-		wait:  times("honker_job_wait_seconds", "Time from a job being ready to the start of its handler."),
-		run:   times("honker_job_run_seconds", "Run time of handlers."),
+		wait:  times("honker_job_wait_seconds", "Time from a job being ready to the start of its handler.", "queue"),
+		run:   times("honker_job_run_seconds", "Run time of handlers.", "queue"),
+		step:  times("honker_flow_step_seconds", "Run time of the steps and undos of a flow, with the commit of a step.", "flow"),
 		slots: gauge("honker_work_slots", "Number of handlers that this process can run concurrently."),
 		busy:  gauge("honker_work_slots_busy", "Number of running handlers."),
 
@@ -167,6 +173,18 @@ func (e *events) workChanged(w observe.Working) {
 		e.lost.WithLabelValues(queue)
 		for _, outcome := range outcomes {
 			e.settled.WithLabelValues(queue, string(outcome))
+		}
+	}
+}
+
+// stepBegan also initializes the counter of failures to zero.
+func (e *events) stepBegan(ctx context.Context, s observe.Step) (context.Context, func(observe.StepEnd)) {
+	began, flow := time.Now(), e.flows.label(s.Flow)
+	failed := e.stepsFailed.WithLabelValues(flow)
+	return ctx, func(end observe.StepEnd) {
+		e.step.WithLabelValues(flow).Observe(time.Since(began).Seconds())
+		if end.Err != nil {
+			failed.Inc()
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 // The counters and histograms record the events of this process.
 func TestObserver_Counts(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, reg := t.Context(), prometheus.NewPedanticRegistry()
 	db := honkertest.Open(t, &honker.Options{Observer: honkerprom.Observer(reg, nil)})
 	mails := honker.NewQueue[int](db, "mails", nil)

@@ -1,10 +1,6 @@
 package honkerprom
 
-import (
-	"log/slog"
-	"strings"
-	"sync"
-)
+import "log/slog"
 
 // Options configures [New] and [Observer]. The zero value of a field selects its default.
 type Options struct {
@@ -13,9 +9,11 @@ type Options struct {
 	// time is reported. QueueLabel is called for each event, so it must be fast, and it must be safe for concurrent
 	// use. If nil, the label is the queue name.
 	QueueLabel func(queue string) string
-	// MaxQueues is the maximum number of queue labels. Labels are assigned in order of first use;
-	// all further queues are labeled "_other". The same limit applies to topics, consumers, groups
-	// and schedules. The default is 100.
+	// MaxQueues is the maximum number of queue labels. All further queues are labeled "_other". A label that has been
+	// assigned is kept for the life of the process. An Observer assigns labels in order of first use. A Collector
+	// prefers the queues with the most dead, running and ready jobs and the most traffic of the last hour, and reports
+	// the number of the further queues in honker_queues_folded. The same limit applies to topics, consumers, groups,
+	// schedules, flows, relay queues and types of actors, in order of name. The default is 100.
 	MaxQueues int
 	// Logger logs failed database reads. If nil, slog.Default() is used.
 	Logger *slog.Logger
@@ -37,58 +35,3 @@ func (o *Options) withDefaults() Options {
 	}
 	return out
 }
-
-// other is the label for all names beyond Options.MaxQueues.
-const other = "_other"
-
-// names assigns labels to objects of a single kind. Assigned labels never change; otherwise series
-// would start and stop depending on the order of names.
-type names struct {
-	fold func(string) string
-	most int
-
-	mu    sync.RWMutex
-	known map[string]bool
-}
-
-func newNames(most int, fold func(string) string) *names {
-	return &names{fold: fold, most: most, known: map[string]bool{}}
-}
-
-// label returns the label for name, or other if the limit has been reached.
-func (n *names) label(name string) string {
-	if n.fold != nil {
-		name = n.fold(name)
-	}
-	if n.has(name) {
-		return text(name)
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if !n.known[name] && len(n.known) >= n.most {
-		return other
-	}
-	n.known[name] = true
-	return text(name)
-}
-
-func (n *names) has(name string) bool {
-	n.mu.RLock()
-	defer n.mu.RUnlock()
-	return n.known[name]
-}
-
-// pair returns the labels for a topic and for a consumer or group that reads it.
-func (n *names) pair(topic, name string) (topicLabel, label string) {
-	const between = "\x00" // names cannot contain NUL
-	joined := n.label(topic + between + name)
-	if joined == other {
-		return other, other
-	}
-	topicLabel, label, _ = strings.Cut(joined, between)
-	return topicLabel, label
-}
-
-// text returns name as valid UTF-8, as Prometheus requires. Other bindings may have written invalid
-// names.
-func text(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }

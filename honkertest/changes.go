@@ -2,7 +2,6 @@ package honkertest
 
 import (
 	"context"
-	"database/sql"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -10,6 +9,8 @@ import (
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 )
 
 // Changes lists the jobs and events that a function has added or removed. All slices are sorted by
@@ -17,7 +18,7 @@ import (
 type Changes struct {
 	Jobs   []honker.JobInfo // jobs that are live now but were not before
 	Dead   []honker.JobInfo // jobs that died
-	Done   []int64          // IDs of jobs that were acked or cancelled, including jobs that the function itself enqueued
+	Done   []int64          // IDs of jobs that were acked or cancelled; on a file, including jobs that the function itself enqueued
 	Events []Event          // published events
 }
 
@@ -33,6 +34,9 @@ type Event struct {
 // During runs fn and returns the changes to all of db's queues and topics. Writes that were rolled
 // back are not included. During compares the state of the database before and after fn, so writes
 // by other goroutines and processes are included.
+//
+// On Postgres, Done has only jobs that existed before. IDs have gaps there, so During cannot tell an
+// ID that was never used from that of a job that the function has enqueued and finished.
 func During(t testing.TB, db *honker.DB, fn func()) Changes {
 	t.Helper()
 	before, err := readState(t.Context(), db)
@@ -54,26 +58,34 @@ func During(t testing.TB, db *honker.DB, fn func()) Changes {
 // state is a snapshot of the jobs and of the highest IDs assigned so far.
 type state struct {
 	live, dead []honker.JobInfo
-	lastJob    int64 // highest job ID ever assigned
+	lastJob    int64 // highest job ID ever assigned on a file; 0 on a server
 	lastEvent  int64
 }
 
-const sqlLastID = `SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = ?1), 0)`
+const sqlLastJob = `SELECT coalesce((SELECT seq FROM sqlite_sequence WHERE name = '_honker_live'), 0)`
 
 func readState(ctx context.Context, db *honker.DB) (*state, error) {
-	// Use a single transaction, so a job isn't missed while it moves between the tables.
-	tx, err := db.SQL().BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = tx.Rollback() }()
+	e := engine.Of(db)
 	s := new(state)
-	var errs [4]error
-	s.live, errs[0] = readJobs(ctx, tx, allLive)
-	s.dead, errs[1] = readJobs(ctx, tx, allDead)
-	s.lastJob, errs[2] = number(ctx, tx, sqlLastID, "_honker_live")
-	s.lastEvent, errs[3] = number(ctx, tx, sqlLastID, "_honker_stream")
-	return s, errors.Join(errs[:]...)
+	var jobs []honker.JobInfo
+	// A snapshot doesn't miss a job that moves between the tables.
+	err := e.Snapshot(ctx, func(ctx context.Context, q engine.Querier) error {
+		var errs [3]error
+		jobs, errs[0] = readJobs(ctx, e, q, liveAndDead)
+		s.lastEvent, errs[1] = e.Stores.Streams.Head(ctx, q)
+		if isFile(db) {
+			s.lastJob, errs[2] = number(ctx, q, sqlLastJob)
+		}
+		return errors.Join(errs[:]...)
+	})
+	for _, j := range jobs {
+		if j.State == honker.StateDead {
+			s.dead = append(s.dead, j)
+		} else {
+			s.live = append(s.live, j)
+		}
+	}
+	return s, err
 }
 
 // added returns the jobs in after that are not in before.
@@ -112,17 +124,24 @@ func ids(jobs []honker.JobInfo) map[int64]bool {
 	return all
 }
 
-const sqlEventsAfter = `SELECT offset, topic, coalesce(key, ''), payload, created_at FROM _honker_stream WHERE offset > ?1 ORDER BY offset`
-
+// readEvents returns the events of all topics with offsets above after.
 func readEvents(ctx context.Context, db *honker.DB, after int64) (events []Event, err error) {
-	err = each(ctx, db.SQL(), sqlEventsAfter, func(rows *sql.Rows) error {
-		var e Event
-		var payload []byte
-		var created int64
-		err := rows.Scan(&e.Offset, &e.Topic, &e.Key, &payload, &created)
-		e.Payload, e.CreatedAt = payload, instant(created)
-		events = append(events, e)
-		return err
-	}, after)
+	e := engine.Of(db)
+	err = e.Read(ctx, func(ctx context.Context, q engine.Querier) error {
+		events = nil
+		for r := (row.EventRead{Selection: row.Selection{Topic: "*"}, After: after, Through: row.Unbounded, Limit: part}); ; {
+			page, err := e.Stores.Streams.Read(ctx, q, r, nil)
+			if err != nil {
+				return err
+			}
+			for _, read := range page.Events {
+				events = append(events, Event{read.Offset, read.Topic, read.Key, json.RawMessage(read.Payload), read.CreatedAt})
+			}
+			if page.Next <= r.After {
+				return nil
+			}
+			r.After, r.Scanned = page.Next, page.Scanned
+		}
+	})
 	return events, err
 }

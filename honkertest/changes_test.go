@@ -48,7 +48,11 @@ func TestDuring(t *testing.T) {
 	dead, err := db.Job(ctx, 3)
 	require.NoError(t, err)
 	require.Equal(t, *dead, changes.Dead[0])
-	require.Equal(t, []int64{2, 4, 6}, changes.Done, "acked, cancelled, and enqueued meanwhile")
+	done := []int64{2, 4}
+	if testkit.AsFile("IDs of jobs") {
+		done = append(done, 6)
+	}
+	require.Equal(t, done, changes.Done, "acked, cancelled, and on a file enqueued meanwhile")
 	require.Len(t, changes.Events, 1)
 	require.Equal(t, honkertest.Event{Offset: 2, Topic: "orders", Key: "k", Payload: json.RawMessage(`"during"`), CreatedAt: changes.Events[0].CreatedAt}, changes.Events[0])
 	require.False(t, changes.Events[0].CreatedAt.IsZero())

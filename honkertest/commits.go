@@ -22,9 +22,11 @@ import (
 // A later call to FailCommits or [DiskFull] replaces this fault. Both replace any commit hook set
 // by Options.OnConnect.
 //
-// FailCommits calls t.Fatal if err is nil or if db is attached to a pool that uses another driver.
+// FailCommits calls t.Fatal if err is nil, if db is on a server, or if db is attached to a pool that
+// uses another driver.
 func FailCommits(t testing.TB, db *honker.DB, n int, err error) (end func()) {
 	t.Helper()
+	requireFile(t, db, "FailCommits")
 	if err == nil {
 		t.Fatalf("honkertest: FailCommits: err must not be nil")
 	}
@@ -40,8 +42,10 @@ func FailCommits(t testing.TB, db *honker.DB, n int, err error) (end func()) {
 // DiskFull simulates a full disk for db until end is called or the test ends. Every commit fails,
 // even for a DELETE, because commits need space in the write-ahead log (see [FailCommits]). The
 // error is SQLite's "database or disk is full", code 13. Reads are not affected.
+// DiskFull calls t.Fatal if db is on a server.
 func DiskFull(t testing.TB, db *honker.DB) (end func()) {
 	t.Helper()
+	requireFile(t, db, "DiskFull")
 	full, err := errFull()
 	if err != nil {
 		t.Fatalf("honkertest: disk full: %v", err)

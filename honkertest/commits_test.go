@@ -40,6 +40,7 @@ var commitFaults = map[string]struct {
 // While commits fail, every write method returns the error and has no effect. After that, they all
 // succeed.
 func TestFailCommits_Verbs(t *testing.T) {
+	testkit.FileOnly(t)
 	for name, fault := range commitFaults {
 		t.Run(name, func(t *testing.T) {
 			ctx, db, q := testkit.NewQueue[int](t, nil)
@@ -98,6 +99,7 @@ func order(ctx context.Context, tx *sql.Tx, q *honker.Queue[int]) error {
 
 // A fault ends after n commits or at the end of its test, and a later fault replaces it.
 func TestFailCommits_Ends(t *testing.T) {
+	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[int](t, nil)
 	enqueue := func() error { _, err := q.Enqueue(ctx, 1); return err }
 	end := honkertest.FailCommits(t, db, 2, errDisk)
@@ -121,6 +123,7 @@ func TestFailCommits_Ends(t *testing.T) {
 // If a worker's acks fail for a short time, the worker acks later and the job runs once. If they
 // fail for longer than the lease, which can't be renewed either, the job runs again.
 func TestFailCommits_Work(t *testing.T) {
+	testkit.FileOnly(t)
 	for name, fault := range commitFaults {
 		for fails, runs := range map[time.Duration]int{time.Second: 1, 5 * time.Minute: 2} {
 			t.Run(fmt.Sprint(name, " for ", fails), func(t *testing.T) {
@@ -153,6 +156,7 @@ func TestFailCommits_Work(t *testing.T) {
 
 // A job whose enqueue fails is not handed to an idle worker, which then gets the next job.
 func TestFailCommits_Handoff(t *testing.T) {
+	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		ran := make(chan int, 2)
@@ -170,6 +174,7 @@ func TestFailCommits_Handoff(t *testing.T) {
 
 // An outbox delivers a message again if its ack could not be committed.
 func TestFailCommits_Outbox(t *testing.T) {
+	testkit.FileOnly(t)
 	for name, fault := range commitFaults {
 		t.Run(name, func(t *testing.T) {
 			honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
@@ -201,6 +206,7 @@ func TestFailCommits_Outbox(t *testing.T) {
 // The faults work for an attached pool that uses a honker.Connector. For other pools, the failure
 // message names the alternatives.
 func TestFailCommits_Attached(t *testing.T) {
+	testkit.FileOnly(t)
 	path, _ := testkit.OpenShared(t)
 	for _, fault := range commitFaults {
 		requireFails(t, func(t testing.TB) { fault.begin(t, testkit.Attach(t, path, nil)) }, "*sqlite.Driver", "honker.Connector", "honkertest.Open")
@@ -228,6 +234,7 @@ func TestFailCommits_Attached(t *testing.T) {
 // A fault can be started inside a transaction, because it needs neither a connection nor the write
 // lock.
 func TestFailCommits_InTx(t *testing.T) {
+	testkit.FileOnly(t)
 	synctest.Test(t, func(t *testing.T) {
 		ctx, db, q := testkit.NewQueue[int](t, nil)
 		err := db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
 )
 
 // Drain runs q's due jobs sequentially in the test's goroutine and returns the number of attempts.
@@ -41,6 +42,7 @@ type Handlers []Handled
 type Handled struct {
 	db    *honker.DB
 	queue string
+	flow  bool // its jobs are runs
 	next  func(t testing.TB) *attempt
 }
 
@@ -81,7 +83,7 @@ type DrainResult struct {
 // Outside a bubble it changes the job's run time instead.
 func DrainAll(t testing.TB, db *honker.DB, h Handlers, opts *DrainOptions) DrainResult {
 	t.Helper()
-	d := &drain{handlers: h, ran: make(map[int64]bool)}
+	d := &drain{handlers: h, ran: make(map[int64]honker.Outcome)}
 	if opts != nil {
 		d.DrainOptions = *opts
 	}
@@ -93,11 +95,11 @@ func DrainAll(t testing.TB, db *honker.DB, h Handlers, opts *DrainOptions) Drain
 	}
 	for d.due(t) || d.advance(t, db) {
 	}
-	left, err := readJobs(t.Context(), db.SQL(), allLive)
+	s, err := readState(t.Context(), db)
 	if err != nil {
 		t.Fatalf("honkertest: %v", err)
 	}
-	d.result.Left = len(left)
+	d.result.Left = len(s.live)
 	return d.result
 }
 
@@ -105,7 +107,7 @@ func DrainAll(t testing.TB, db *honker.DB, h Handlers, opts *DrainOptions) Drain
 type drain struct {
 	DrainOptions
 	handlers Handlers
-	ran      map[int64]bool // jobs that have been run
+	ran      map[int64]honker.Outcome // last outcome by job
 	calls    int
 	result   DrainResult
 }
@@ -126,8 +128,9 @@ func (d *drain) due(t testing.TB) (found bool) {
 }
 
 func (d *drain) count(a *attempt) {
-	d.ran[a.job.ID] = true
-	switch a.outcome() {
+	outcome := a.outcome()
+	d.ran[a.job.ID] = outcome
+	switch outcome {
 	case honker.OutcomeAcked:
 		d.result.Acked++
 	case honker.OutcomeRetried:
@@ -145,11 +148,11 @@ func (d *drain) advance(t testing.TB, db *honker.DB) bool {
 	if !d.Scheduled && !d.Retries {
 		return false
 	}
-	jobs, err := readJobs(t.Context(), db.SQL(), allWaiting)
+	s, err := readState(t.Context(), db)
 	if err != nil {
 		t.Fatalf("honkertest: %v", err)
 	}
-	jobs = slices.DeleteFunc(jobs, func(j honker.JobInfo) bool { return !d.wants(&j) })
+	jobs := slices.DeleteFunc(s.live, func(j honker.JobInfo) bool { return !d.wants(&j) })
 	if len(jobs) == 0 {
 		return false
 	}
@@ -161,10 +164,15 @@ func (d *drain) advance(t testing.TB, db *honker.DB) bool {
 }
 
 func (d *drain) wants(j *honker.JobInfo) bool {
-	if j.Phase != honker.PhaseScheduled || !slices.ContainsFunc(d.handlers, func(h Handled) bool { return h.queue == j.Queue }) {
+	i := slices.IndexFunc(d.handlers, func(h Handled) bool { return h.queue == j.Queue })
+	if j.Phase != honker.PhaseScheduled || i < 0 {
 		return false
 	}
-	if j.Attempts > 0 || d.ran[j.ID] {
+	outcome, ran := d.ran[j.ID]
+	switch {
+	case d.handlers[i].flow:
+		return passes(j, outcome == honker.OutcomeSnoozed)
+	case ran || j.Attempts > 0:
 		return d.Retries
 	}
 	return d.Scheduled
@@ -176,6 +184,9 @@ func until(ctx context.Context, db *honker.DB, j *honker.JobInfo) error {
 		time.Sleep(time.Until(j.RunAt))
 		return nil
 	}
-	_, err := db.SQL().ExecContext(ctx, `UPDATE _honker_live SET run_at = ?2 WHERE id = ?1`, j.ID, time.Now().Unix())
-	return err
+	e := engine.Of(db)
+	return e.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		_, err := e.Stores.Operators.RunNow(ctx, q, []int64{j.ID}, now)
+		return err
+	}))
 }

@@ -3,14 +3,16 @@ package honkertest
 import (
 	"cmp"
 	"context"
-	"database/sql"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
 )
 
 // Found is a job with its decoded arguments.
@@ -28,16 +30,16 @@ type Found[T any] struct {
 // worker holds or has finished are not found, so call RequireEnqueued while no Work is running.
 func RequireEnqueued[T any](t testing.TB, q *honker.Queue[T], want T, opts ...Match) *honker.JobInfo {
 	t.Helper()
-	return requireEnqueued(t, q.DB().SQL(), q, want, opts)
+	return requireEnqueued(t, nil, q, want, opts)
 }
 
-// RequireEnqueuedTx is like [RequireEnqueued] but also sees tx's uncommitted jobs. It cannot decode
-// payloads that were encoded by the DB's Codec.
+// RequireEnqueuedTx is like [RequireEnqueued] but also sees tx's uncommitted jobs.
 func RequireEnqueuedTx[T any](t testing.TB, tx honker.Tx, q *honker.Queue[T], want T, opts ...Match) *honker.JobInfo {
 	t.Helper()
 	return requireEnqueued(t, tx, q, want, opts)
 }
 
+// requireEnqueued searches on a transaction, or on its own connection if on is nil.
 func requireEnqueued[T any](t testing.TB, on honker.Tx, q *honker.Queue[T], want T, opts []Match) *honker.JobInfo {
 	t.Helper()
 	m := newMatcher(opts)
@@ -48,8 +50,8 @@ func requireEnqueued[T any](t testing.TB, on honker.Tx, q *honker.Queue[T], want
 	m.tests = slices.Insert(m.tests, 0, asWanted)
 	found, missed := search(t, on, q, m)
 	if len(found) != m.count {
-		t.Fatalf("honkertest: %d jobs with %s wait in queue %q, want %d\n%s",
-			len(found), compact(want), q.Name(), m.count, seen(t, on, q.Name(), found, missed))
+		t.Fatalf("honkertest: %d jobs with %s wait in queue %q, want %d\n%s%s",
+			len(found), compact(want), q.Name(), m.count, seen(found, missed), elsewhere(t, on, q))
 	}
 	if len(found) == 0 {
 		return nil
@@ -62,7 +64,7 @@ func requireEnqueued[T any](t testing.TB, on honker.Tx, q *honker.Queue[T], want
 func RequireNone[T any](t testing.TB, q *honker.Queue[T], opts ...Match) {
 	t.Helper()
 	if found := Enqueued(t, q, opts...); len(found) > 0 {
-		t.Fatalf("honkertest: %d jobs wait in queue %q, want none\n%s", len(found), q.Name(), seen(t, nil, q.Name(), found, nil))
+		t.Fatalf("honkertest: %d jobs wait in queue %q, want none\n%s", len(found), q.Name(), seen(found, nil))
 	}
 }
 
@@ -70,7 +72,7 @@ func RequireNone[T any](t testing.TB, q *honker.Queue[T], opts ...Match) {
 // payload cannot be decoded as T.
 func Enqueued[T any](t testing.TB, q *honker.Queue[T], opts ...Match) []Found[T] {
 	t.Helper()
-	found, _ := search(t, q.DB().SQL(), q, newMatcher(opts))
+	found, _ := search(t, nil, q, newMatcher(opts))
 	return found
 }
 
@@ -86,12 +88,20 @@ func search[T any](t testing.TB, on honker.Tx, q *honker.Queue[T], m *matcher) (
 	if is := reflect.TypeFor[T](); m.argsType != nil && m.argsType != is {
 		t.Fatalf("honkertest: Where takes %v, but the arguments of queue %q are %v", m.argsType, q.Name(), is)
 	}
-	jobs, err := readJobs(t.Context(), on, waitingOf, q.Name())
+	m.unit = time.Microsecond
+	if isFile(q.DB()) {
+		m.unit = time.Second
+	}
+	var jobs []honker.JobInfo
+	err := read(t.Context(), q.DB(), on, func(ctx context.Context, e *engine.Engine, on engine.Querier) (err error) {
+		jobs, err = readWaiting(ctx, e, on, q.Name())
+		return err
+	})
 	if err != nil {
 		t.Fatalf("honkertest: read queue %q: %v", q.Name(), err)
 	}
 	for _, job := range jobs {
-		args, err := argsOf(t, on, q, &job)
+		args, err := honker.Args[T](&job)
 		if err != nil {
 			t.Fatalf("honkertest: %s: %v", describe(&job), err)
 		}
@@ -105,15 +115,13 @@ func search[T any](t testing.TB, on honker.Tx, q *honker.Queue[T], m *matcher) (
 	return found, missed
 }
 
-// argsOf decodes a job's arguments. Outside a transaction it reads the job again through the DB,
-// which applies the Codec.
-func argsOf[T any](t testing.TB, on honker.Tx, q *honker.Queue[T], job *honker.JobInfo) (T, error) {
-	if on == honker.Tx(q.DB().SQL()) {
-		if known, err := q.Get(t.Context(), job.ID); err == nil {
-			job = known
-		}
+// read calls f with on, or with a connection of the DB's own if on is nil.
+func read(ctx context.Context, db *honker.DB, on honker.Tx, f func(ctx context.Context, e *engine.Engine, on engine.Querier) error) error {
+	e := engine.Of(db)
+	if on != nil {
+		return f(ctx, e, on)
 	}
-	return honker.Args[T](job)
+	return e.Read(ctx, func(ctx context.Context, q engine.Querier) error { return f(ctx, e, q) })
 }
 
 func (m *matcher) faults(j *honker.JobInfo, args any) (all []string) {
@@ -130,9 +138,8 @@ func joined(faults []string) string { return strings.Join(faults, "\n") }
 // shown is the maximum number of jobs listed in a failure message.
 const shown = 10
 
-// seen lists the matching jobs and then the misses. If on is not nil, it adds counts of other jobs.
-func seen[T any](t testing.TB, on honker.Tx, queue string, found []Found[T], missed []miss) string {
-	t.Helper()
+// seen lists the matching jobs and then the misses.
+func seen[T any](found []Found[T], missed []miss) string {
 	var lines []string
 	for _, f := range found {
 		lines = append(lines, "  matches: "+describe(&f.JobInfo))
@@ -143,29 +150,35 @@ func seen[T any](t testing.TB, on honker.Tx, queue string, found []Found[T], mis
 	if more := len(lines) - shown; more > 0 {
 		lines = append(lines[:shown], fmt.Sprintf("  and %d more", more))
 	}
-	if on == nil {
-		return strings.Join(lines, "\n")
-	}
-	elsewhere, err := countElsewhere(t.Context(), on, queue)
+	return strings.Join(lines, "\n")
+}
+
+// elsewhere counts the jobs in other queues, jobs held by workers and dead jobs, because the missing
+// job may be among them. Each line begins with a line break.
+func elsewhere[T any](t testing.TB, on honker.Tx, q *honker.Queue[T]) (lines string) {
+	t.Helper()
+	var jobs []honker.JobInfo
+	err := read(t.Context(), q.DB(), on, func(ctx context.Context, e *engine.Engine, on engine.Querier) (err error) {
+		jobs, err = readJobs(ctx, e, on, liveAndDead)
+		return err
+	})
 	if err != nil {
 		t.Fatalf("honkertest: %v", err)
 	}
-	return strings.Join(append(lines, elsewhere...), "\n")
-}
-
-const sqlElsewhere = `SELECT CASE WHEN state = 'processing' THEN 'a worker holds' ELSE 'wait' END, queue, count(*)
-FROM _honker_live WHERE queue <> ?1 OR state = 'processing' GROUP BY 1, 2
-UNION ALL SELECT 'dead', queue, count(*) FROM _honker_dead WHERE queue = ?1 GROUP BY 2`
-
-// countElsewhere counts the jobs in other queues, jobs held by workers and dead jobs, because the
-// missing job may be among them.
-func countElsewhere(ctx context.Context, on honker.Tx, queue string) (lines []string, err error) {
-	err = each(ctx, on, sqlElsewhere, func(rows *sql.Rows) error {
-		var what, queue string
-		var n int
-		err := rows.Scan(&what, &queue, &n)
-		lines = append(lines, fmt.Sprintf("  queue %q: %s: %d", queue, what, n))
-		return err
-	}, queue)
-	return lines, err
+	counts := map[string]int{}
+	for _, j := range jobs {
+		own := j.Queue == q.Name()
+		switch {
+		case j.State == honker.StatePending && !own:
+			counts[fmt.Sprintf("queue %q: wait", j.Queue)]++
+		case j.State == honker.StateProcessing:
+			counts[fmt.Sprintf("queue %q: a worker holds", j.Queue)]++
+		case j.State == honker.StateDead && own:
+			counts[fmt.Sprintf("queue %q: dead", j.Queue)]++
+		}
+	}
+	for _, line := range slices.Sorted(maps.Keys(counts)) {
+		lines += fmt.Sprintf("\n  %s: %d", line, counts[line])
+	}
+	return lines
 }

@@ -95,6 +95,10 @@ func TestMatch(t *testing.T) {
 		testkit.Enqueue(t, q, 1, honker.Priority(-1))
 		testkit.Enqueue(t, q, 2, honker.RunAt(soon.Add(300*time.Millisecond)), honker.Unique("two", nil), honker.Key("ann"),
 			honker.Headers(map[string]string{"trace.id": "7"}))
+		var rounded []int
+		if testkit.AsFile("times") {
+			rounded = []int{2}
+		}
 		for name, c := range map[string]struct {
 			match honkertest.Match
 			want  []int
@@ -109,7 +113,7 @@ func TestMatch(t *testing.T) {
 			"another header":       {honkertest.Header("trace.id", "8"), nil},
 			"no header":            {honkertest.Header("trace.id", ""), []int{1}},
 			"at, as enqueued":      {honkertest.At(soon.Add(300*time.Millisecond), 0), []int{2}},
-			"at, rounded up":       {honkertest.At(soon.Add(time.Second), 0), []int{2}},
+			"at, rounded up":       {honkertest.At(soon.Add(time.Second), 0), rounded},
 			"at, the second below": {honkertest.At(soon, 0), nil},
 			"at, the next":         {honkertest.At(soon.Add(2*time.Second), 0), nil},
 			"at, before it":        {honkertest.At(soon.Add(-4*time.Second), 4*time.Second), nil},

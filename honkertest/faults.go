@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/observe"
 )
 
@@ -29,11 +31,18 @@ func Lapse(t testing.TB, db *honker.DB, id int64) {
 	}
 }
 
-// A claim is valid through the second of its claim_expires_at.
-const sqlLapse = `UPDATE _honker_live SET claim_expires_at = ?2 - 1 WHERE id = ?1 AND state = 'processing' AND claim_expires_at >= ?2`
-
+// lapse ends the claim a second ago, because a claim on a file is valid through its last second.
 func lapse(ctx context.Context, db *honker.DB, id int64) (held bool, err error) {
-	return change(ctx, db.SQL(), sqlLapse, id, time.Now().Unix())
+	e := engine.Of(db)
+	err = e.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		job, found, err := e.Stores.Jobs.Find(ctx, q, id, "")
+		if err != nil || !found {
+			return err
+		}
+		held, err = e.Stores.Jobs.Extend(ctx, q, row.Extension{Claim: row.Claim{ID: id, Worker: job.WorkerID, Attempt: job.Attempts}, Lease: -time.Second}, now)
+		return err
+	}))
+	return held, err
 }
 
 // Crash returns a DB in the state that would be left behind if the process were killed now. It has
@@ -42,8 +51,11 @@ func lapse(ctx context.Context, db *honker.DB, id int64) (held bool, err error) 
 // [OpenFile]; db remains usable and independent. Claims in the copy can be taken over when their
 // leases expire or after [Lapse]. If a Scheduler.Run or Maintain was the leader, another can take
 // over within a minute.
+//
+// Crash copies a file, so it calls t.Fatal if db is on a server.
 func Crash(t testing.TB, db *honker.DB) *honker.DB {
 	t.Helper()
+	requireFile(t, db, "Crash")
 	path := filepath.Join(t.TempDir(), "crashed.db")
 	// The caller may be inside a write transaction on db, which the copy must not contain. Open the
 	// file again, because db would wait for that transaction.
@@ -72,9 +84,11 @@ WHERE name IN ('honker-scheduler', 'honker-maintenance') AND expires_at > ?1`
 
 // Busy holds the file's write lock for d, as another process with a long write would. While it's
 // held, writes to db wait, and they return [honker.ErrBusy] once db's BusyTimeout has passed. Busy
-// returns as soon as it has the lock. It releases the lock after d or at the end of the test.
+// returns as soon as it has the lock. It releases the lock after d or at the end of the test. A server
+// has no such lock, so Busy calls t.Fatal if db is on a server.
 func Busy(t testing.TB, db *honker.DB, d time.Duration) {
 	t.Helper()
+	requireFile(t, db, "Busy")
 	other, err := openBeside(t.Context(), db)
 	if err != nil {
 		t.Fatalf("honkertest: busy: %v", err)

@@ -112,6 +112,7 @@ func TestCrash(t *testing.T) {
 
 // The copy is opened with the options passed to Open and lacks the writes of an open transaction.
 func TestCrash_Options(t *testing.T) {
+	testkit.FileOnly(t)
 	var mu sync.Mutex
 	var enqueued []int64
 	db := honkertest.Open(t, &honker.Options{MaxPayload: 10, Observer: &observe.Observer{Enqueued: func(e observe.Enqueued) {
@@ -137,6 +138,7 @@ func TestCrash_Options(t *testing.T) {
 
 // Writes wait for the lock and fail after BusyTimeout. Reads are not affected.
 func TestBusy(t *testing.T) {
+	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		honkertest.Busy(t, db, 8*time.Second)

@@ -33,7 +33,10 @@ type ForeignJob struct {
 }
 
 // Foreign returns a ForeignWorker for a queue. All ForeignWorkers have the worker ID "foreign".
+// Foreign calls t.Fatal if db is on a server, where other languages call honker's SQL functions.
 func Foreign(t testing.TB, db *honker.DB, queue string) *ForeignWorker {
+	t.Helper()
+	requireFile(t, db, "Foreign")
 	return &ForeignWorker{t: t, db: db, queue: queue, id: "foreign"}
 }
 
@@ -152,4 +155,14 @@ func (w *ForeignWorker) inTx(do func(ctx context.Context, tx *sql.Tx, now int64)
 	if err != nil {
 		w.t.Fatalf("honkertest: foreign worker of %q: %v", w.queue, explain(err))
 	}
+}
+
+// change runs a statement that changes at most one row and reports whether it did.
+func change(ctx context.Context, on honker.Tx, statement string, args ...any) (changed bool, err error) {
+	res, err := on.ExecContext(ctx, statement, args...)
+	if err != nil {
+		return false, err
+	}
+	n, err := res.RowsAffected()
+	return n > 0, err
 }

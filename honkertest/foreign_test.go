@@ -14,6 +14,7 @@ import (
 
 // A foreign worker and a Go worker share the same claims, leases and claim order.
 func TestForeign(t *testing.T) {
+	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[int](db, "jobs", nil)
 		python := honkertest.Foreign(t, db, "jobs")
@@ -57,6 +58,7 @@ func ids(jobs []honkertest.ForeignJob) (all []int64) {
 
 // A job from another binding has 3 attempts and is dead after that.
 func TestForeign_Attempts(t *testing.T) {
+	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := honker.NewQueue[string](db, "jobs", nil)
 		python := honkertest.Foreign(t, db, "jobs")
@@ -111,6 +113,7 @@ func TestForeign_Rules(t *testing.T) {
 // made in Go use the bubble's clock. If such a claim reaches a job whose key is paused or
 // rate-limited, it postpones the job, for foreign workers as well.
 func TestForeign_Rules_Bubble(t *testing.T) {
+	testkit.FileOnly(t)
 	limits := func(l honker.Limits) func(*testing.T, *honker.Queue[int]) {
 		return func(t *testing.T, q *honker.Queue[int]) {
 			require.NoError(t, q.SetLimits(t.Context(), l))

@@ -27,9 +27,10 @@ var update = flag.Bool("honkertest.update", false, "rewrite the files of honkert
 // consecutive numbers and times are omitted, so the contents are the same in every run.
 //
 // With the -honkertest.update flag, Golden writes the file instead. If the test binary defines an
-// -update flag, that flag has the same effect.
+// -update flag, that flag has the same effect. Golden calls t.Fatal if db is on a server.
 func Golden(t testing.TB, db *honker.DB, name string, tables ...string) {
 	t.Helper()
+	requireFile(t, db, "Golden")
 	g := &golden{ctx: t.Context(), db: db}
 	got, err := g.text(tables)
 	if err != nil {
@@ -81,7 +82,7 @@ func (g *golden) text(tables []string) (string, error) {
 		}
 	}
 	for _, table := range tables {
-		rows, err := tableRows(g.ctx, g.db.SQL(), table, "")
+		rows, err := tableRows(g.ctx, g.db.SQL(), "", table, "")
 		if err != nil {
 			return "", err
 		}

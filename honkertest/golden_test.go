@@ -86,6 +86,7 @@ var ownUpdate = flag.Bool("update", false, "write golden files anew")
 
 // Golden honors an -update flag defined by the test.
 func TestGolden_OwnFlag(t *testing.T) {
+	testkit.FileOnly(t)
 	setUpdate(t, false)
 	t.Chdir(t.TempDir())
 	db := honkertest.Open(t, nil)
@@ -108,6 +109,7 @@ func setUpdate(t *testing.T, to bool) {
 // Differences are reported line by line. A missing file is reported along with the flag that writes
 // it.
 func TestGolden_Differs(t *testing.T) {
+	testkit.FileOnly(t)
 	setUpdate(t, false)
 	t.Chdir(t.TempDir())
 	_, db, q := testkit.NewQueue[string](t, nil)
@@ -132,6 +134,7 @@ func TestGolden_Differs(t *testing.T) {
 
 // Reordered or repeated lines count as differences, too.
 func TestGolden_Order(t *testing.T) {
+	testkit.FileOnly(t)
 	setUpdate(t, false)
 	t.Chdir(t.TempDir())
 	require.NoError(t, os.Mkdir("testdata", 0o777))

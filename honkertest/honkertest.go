@@ -1,7 +1,11 @@
-// Package honkertest provides helpers for testing code that uses honker, with real database files.
-// It checks enqueued jobs and published events, runs handlers, lets days of retries pass in
+// Package honkertest provides helpers for testing code that uses honker, with real databases. It
+// checks enqueued jobs and published events, runs handlers, lets days of retries pass in
 // milliseconds, and simulates production faults such as crashes, expired claims and workers in
 // other languages.
+//
+// [Open] opens a file. Most helpers also take a DB of module honkerpg, which the test opens itself.
+// Those that need a file say so, and call t.Fatal for a DB on a server: [Crash], [Busy],
+// [FailCommits], [DiskFull], [Foreign] and [Golden].
 package honkertest
 
 import (
@@ -19,6 +23,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
 )
 
 // Open returns a DB on a new file. At the end of the test, Open runs [Check] and closes the DB. If
@@ -90,7 +95,20 @@ func inBubble() bool {
 	return bytes.Contains(header, []byte("synctest bubble"))
 }
 
-// Check fails the test if SQLite's integrity check or honker's invariants are violated. A DB
+// requireFile fails the test if db is on a server. verb is the helper that needs a file.
+func requireFile(t testing.TB, db *honker.DB, verb string) {
+	t.Helper()
+	if _, err := engine.Of(db).File(verb); err != nil {
+		t.Fatalf("honkertest: %v", err)
+	}
+}
+
+func isFile(db *honker.DB) bool {
+	_, err := engine.Of(db).File("")
+	return err == nil
+}
+
+// Check fails the test if the database's integrity check or honker's invariants are violated. A DB
 // returned by [Open] is checked automatically at the end of the test.
 func Check(t testing.TB, db *honker.DB) {
 	t.Helper()

@@ -50,6 +50,7 @@ func TestOpen_InBubble(t *testing.T) {
 
 // An attached pool may be limited to a single connection.
 func TestEnqueued_Attached(t *testing.T) {
+	testkit.FileOnly(t)
 	path, db := testkit.OpenShared(t)
 	pool := testkit.OpenPool(t, path)
 	pool.SetMaxOpenConns(1)
@@ -123,4 +124,38 @@ func TestCheck(t *testing.T) {
 	testkit.Exec(t, db, `INSERT INTO _honker_live (id, queue, payload, state) VALUES (1, 'jobs', '1', 'lost')`)
 	requireFails(t, func(t testing.TB) { honkertest.Check(t, db) }, "a live job is pending, processing or held")
 	testkit.Exec(t, db, `DELETE FROM _honker_live`)
+}
+
+// A helper that needs a file says so on a server.
+func TestHelpers_NeedAFile(t *testing.T) {
+	setUpdate(t, true)
+	t.Chdir(t.TempDir())
+	for name, call := range map[string]func(testing.TB, *honker.DB){
+		"Golden":      func(t testing.TB, db *honker.DB) { honkertest.Golden(t, db, "empty") },
+		"Crash":       func(t testing.TB, db *honker.DB) { honkertest.Crash(t, db) },
+		"Busy":        func(t testing.TB, db *honker.DB) { honkertest.Busy(t, db, 0) },
+		"Foreign":     func(t testing.TB, db *honker.DB) { honkertest.Foreign(t, db, "jobs") },
+		"FailCommits": func(t testing.TB, db *honker.DB) { honkertest.FailCommits(t, db, 0, errCause) },
+		"DiskFull":    func(t testing.TB, db *honker.DB) { honkertest.DiskFull(t, db)() },
+	} {
+		db := honkertest.Open(t, nil)
+		run := func(t testing.TB) { call(t, db) }
+		if testkit.OnFile() {
+			requirePasses(t, run)
+			continue
+		}
+		requireFails(t, run, name+" needs a database file")
+	}
+}
+
+// The tables of a new database are known as honker's, so that all others are the application's.
+func TestTables_AreHonkers(t *testing.T) {
+	db := honkertest.Open(t, nil)
+	names, err := testkit.Rows(db.SQL(), testkit.Either(`SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'sqlite_sequence'`,
+		`SELECT table_name FROM information_schema.tables WHERE table_schema = current_schema()`))
+	require.NoError(t, err)
+	require.NotEmpty(t, names)
+	ours, err := honkertest.Ours(t.Context(), db, names)
+	require.NoError(t, err)
+	require.Equal(t, names, ours, "add the others to the list in rows.go")
 }

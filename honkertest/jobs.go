@@ -3,79 +3,47 @@ package honkertest
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 )
 
-// These statements read the tables directly, as docs/file-format.md permits. They can therefore run
-// in the test's own transaction and cover all queues.
-const (
-	selectLive = `SELECT l.id, l.queue, l.payload, l.state, l.priority, l.attempts, l.max_attempts, coalesce(l.worker_id, ''),
-  coalesce(s.last_error, ''), coalesce(s.unique_key, ''), coalesce(s.key, ''), coalesce(s.headers, ''), l.created_at, l.run_at, coalesce(l.expires_at, 0), coalesce(l.claim_expires_at, 0), 0
-FROM _honker_live AS l LEFT JOIN _honkerx_job AS s ON s.job_id = l.id `
+// part is the number of jobs or events that a statement reads.
+const part = 1000
 
-	selectDead = `SELECT d.id, d.queue, d.payload, 'dead', d.priority, d.attempts, d.max_attempts, '',
-  coalesce(d.last_error, ''), coalesce(s.unique_key, ''), coalesce(s.key, ''), coalesce(s.headers, ''), d.created_at, d.run_at, 0, 0, d.died_at
-FROM _honker_dead AS d LEFT JOIN _honkerx_dead_job AS s ON s.job_id = d.id `
+// liveAndDead selects the jobs that are not done.
+var liveAndDead = row.JobSelect{Phases: row.StatsPhases}
 
-	allLive    = selectLive + `ORDER BY l.id`
-	allDead    = selectDead + `ORDER BY d.id`
-	allWaiting = selectLive + `WHERE l.state <> 'processing' ORDER BY l.id`
-	waitingOf  = selectLive + `WHERE l.state <> 'processing' AND l.queue = ?1 ORDER BY l.id`
-)
-
-// readJobs returns the jobs selected by query, which must begin with selectLive or selectDead.
-func readJobs(ctx context.Context, on honker.Tx, query string, args ...any) (jobs []honker.JobInfo, err error) {
-	now := time.Now()
-	err = each(ctx, on, query, func(rows *sql.Rows) error {
-		var j honker.JobInfo
-		var state string
-		var payload, headers []byte
-		var created, runAt, expires, claimExpires, died int64
-		err := rows.Scan(&j.ID, &j.Queue, &payload, &state, &j.Priority, &j.Attempts, &j.MaxAttempts, &j.WorkerID,
-			&j.LastError, &j.Unique, &j.Key, &headers, &created, &runAt, &expires, &claimExpires, &died)
-		j.Payload = json.RawMessage(payload)
-		_ = json.Unmarshal(headers, &j.Headers) // ignore headers written in another format by another program
-		j.CreatedAt, j.RunAt, j.ExpiresAt = instant(created), instant(runAt), instant(expires)
-		j.ClaimExpiresAt, j.DiedAt = instant(claimExpires), instant(died)
-		j.State, j.Phase = phaseOf(state, &j, now)
-		jobs = append(jobs, j)
-		return err
-	}, args...)
-	return jobs, err
+// readJobs returns the jobs selected by sel, sorted by ID, as q sees them.
+func readJobs(ctx context.Context, e *engine.Engine, q engine.Querier, sel row.JobSelect) (jobs []honker.JobInfo, err error) {
+	now := e.Now()
+	for r := (row.ListRequest{JobSelect: sel, Order: row.OldestFirst, Limit: part, Sorted: part}); ; {
+		p, err := e.Stores.Operators.List(ctx, q, r, now)
+		if err != nil {
+			return nil, err
+		}
+		for i := range p.Places {
+			if job, selected := p.Jobs[i]; selected {
+				jobs = append(jobs, engine.View().Job(job, now, e.Codec).(honker.JobInfo))
+			}
+		}
+		if p.Ended || len(p.Places) == 0 {
+			return jobs, nil
+		}
+		r.After, r.Plan = &p.Places[len(p.Places)-1], p.Plan
+	}
 }
 
-// phaseOf returns a job's state and phase, as a claim at time now would see them.
-func phaseOf(stored string, j *honker.JobInfo, now time.Time) (honker.State, honker.Phase) {
-	over := !j.ExpiresAt.IsZero() && j.ExpiresAt.Unix() <= now.Unix()
-	spent := j.Attempts >= j.MaxAttempts
-	switch stored {
-	case "held":
-		return honker.StatePending, honker.PhaseHeld
-	case "dead":
-		return honker.StateDead, honker.PhaseDead
-	case "processing":
-		switch {
-		case j.ClaimExpiresAt.Unix() >= now.Unix():
-			return honker.StateProcessing, honker.PhaseRunning
-		case over || spent:
-			return honker.StateProcessing, honker.PhaseExpired
-		}
-		return honker.StateProcessing, honker.PhaseLapsed
-	}
-	switch {
-	case over:
-		return honker.StatePending, honker.PhaseExpired
-	case j.RunAt.Unix() > now.Unix():
-		return honker.StatePending, honker.PhaseScheduled
-	case spent:
-		return honker.StatePending, honker.PhaseExpired
-	}
-	return honker.StatePending, honker.PhaseReady
+// readWaiting returns the jobs of queue that wait to be claimed.
+func readWaiting(ctx context.Context, e *engine.Engine, q engine.Querier, queue string) ([]honker.JobInfo, error) {
+	jobs, err := readJobs(ctx, e, q, row.JobSelect{Queues: []string{queue},
+		Phases: []row.Phase{row.PhaseReady, row.PhaseScheduled, row.PhaseHeld, row.PhaseExpired}})
+	return slices.DeleteFunc(jobs, func(j honker.JobInfo) bool { return j.State == honker.StateProcessing }), err
 }
 
 // findJob returns a live or dead job, or nil if there is none.
@@ -85,14 +53,6 @@ func findJob(ctx context.Context, db *honker.DB, id int64) (*honker.JobInfo, err
 		return nil, nil
 	}
 	return job, err
-}
-
-// instant converts Unix seconds to a time. 0 stands for the zero time.
-func instant(unix int64) time.Time {
-	if unix == 0 {
-		return time.Time{}
-	}
-	return time.Unix(unix, 0)
 }
 
 // each calls scan for each row of a query.
@@ -114,16 +74,6 @@ func each(ctx context.Context, on honker.Tx, query string, scan func(*sql.Rows) 
 func number(ctx context.Context, on honker.Tx, query string, args ...any) (n int64, err error) {
 	err = each(ctx, on, query, func(rows *sql.Rows) error { return rows.Scan(&n) }, args...)
 	return n, err
-}
-
-// change runs a statement that changes at most one row and reports whether it did.
-func change(ctx context.Context, on honker.Tx, statement string, args ...any) (changed bool, err error) {
-	res, err := on.ExecContext(ctx, statement, args...)
-	if err != nil {
-		return false, err
-	}
-	n, err := res.RowsAffected()
-	return n > 0, err
 }
 
 // describe returns a one-line description of a job for failure messages.

@@ -58,6 +58,7 @@ func TestBubble_Maintain_CommitsOfADay(t *testing.T) {
 
 // A crashed leader is replaced within a minute, even in a bubble.
 func TestCrash_Leader_IsReplacedInAMinute(t *testing.T) {
+	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		testkit.Register(t, db, testkit.Every("tea", "@every 10s"))
 		stop := testkit.Background(t, db.Scheduler().Run)

@@ -14,7 +14,10 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-func TestMain(m *testing.M) { testkit.Main(m, nil) }
+func TestMain(m *testing.M) {
+	testkit.InBubbles()
+	testkit.Main(m, nil)
+}
 
 var errCause = errors.New("no paper")
 

@@ -17,8 +17,9 @@ import (
 type Match func(*matcher)
 
 type matcher struct {
-	argsType reflect.Type // T of Where; nil without Where
-	count    int          // number of jobs that must match
+	argsType reflect.Type  // T of Where; nil without Where
+	count    int           // number of jobs that must match
+	unit     time.Duration // to which the database rounds times up
 	tests    []test
 }
 
@@ -49,13 +50,13 @@ func Where[T any](ok func(T) bool) Match {
 	}
 }
 
-// At matches jobs that are due at want, plus or minus within. Times are stored in whole seconds,
-// rounded up, so a job that is due within a second after want also matches. If within is 0, At
-// matches exactly the jobs enqueued with RunAt(want).
+// At matches jobs that are due at want, plus or minus within. A file stores times in whole seconds,
+// rounded up, so a job that is due within a second after want also matches. Postgres stores
+// microseconds. If within is 0, At matches exactly the jobs enqueued with RunAt(want).
 func At(want time.Time, within time.Duration) Match {
 	return func(m *matcher) {
 		m.add(func(j *honker.JobInfo, _ any) string {
-			first, end := want.Add(-within), want.Add(within+time.Second)
+			first, end := want.Add(-within), want.Add(within+m.unit)
 			if !j.RunAt.Before(first) && j.RunAt.Before(end) {
 				return ""
 			}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/engine"
 )
 
 // Handler is a job handler, as passed to [honker.Queue.Work].
@@ -111,13 +112,13 @@ func enqueue[T any](t testing.TB, q *honker.Queue[T], args T, opts []honker.Enqu
 func perform[T any](t testing.TB, q *honker.Queue[T], id int64, h handler[T]) Performed {
 	t.Helper()
 	ctx, db := t.Context(), q.DB()
-	asked, moved, err := moveFirst(ctx, db, id)
-	if err != nil {
-		t.Fatalf("honkertest: job %d of %q cannot be performed: %v", id, q.Name(), err)
-	}
 	before, err := readState(ctx, db)
 	if err != nil {
 		t.Fatalf("honkertest: %v", err)
+	}
+	asked, moved, err := moveFirst(ctx, db, id, before.live)
+	if err != nil {
+		t.Fatalf("honkertest: job %d of %q cannot be performed: %v", id, q.Name(), err)
 	}
 	a := attemptNext(t, q, handler[T]{inTx: h.inTx, fn: func(ctx context.Context, tx *sql.Tx, job *honker.Job[T]) error {
 		if job.ID != id {
@@ -139,28 +140,48 @@ func perform[T any](t testing.TB, q *honker.Queue[T], id int64, h handler[T]) Pe
 	return p
 }
 
-// sqlMoveFirst puts a job first in claim order, which is by priority, time and ID.
-const sqlMoveFirst = `UPDATE _honker_live SET priority = (SELECT max(priority) FROM _honker_live WHERE queue = ?2),
-  run_at = min(?3, (SELECT min(run_at) FROM _honker_live WHERE queue = ?2) - 1)
-WHERE id = ?1 RETURNING run_at`
-
-// moveFirst makes job id the next to be claimed. It returns the job as it was enqueued.
-func moveFirst(ctx context.Context, db *honker.DB, id int64) (asked *honker.JobInfo, moved int64, err error) {
+// moveFirst makes job id the next to be claimed of the live jobs. The order of claims is by priority, time and ID.
+// moveFirst returns the job as it was enqueued, and its new time.
+func moveFirst(ctx context.Context, db *honker.DB, id int64, live []honker.JobInfo) (asked *honker.JobInfo, moved time.Time, err error) {
 	if asked, err = db.Job(ctx, id); err != nil {
-		return nil, 0, err
+		return nil, moved, err
 	}
 	if asked.Phase == honker.PhaseRunning {
-		return nil, 0, fmt.Errorf("worker %s has claimed it", asked.WorkerID)
+		return nil, moved, fmt.Errorf("worker %s has claimed it", asked.WorkerID)
 	}
-	err = each(ctx, db.SQL(), sqlMoveFirst, func(rows *sql.Rows) error { return rows.Scan(&moved) }, id, asked.Queue, time.Now().Unix())
-	return asked, moved, err
+	priority, first := asked.Priority, engine.Of(db).Now()
+	for _, j := range live {
+		if j.Queue == asked.Queue {
+			priority = max(priority, j.Priority)
+			first = earlier(first, j.RunAt)
+		}
+	}
+	moved = first.Add(-time.Second).Truncate(time.Second)
+	return asked, moved, place(ctx, db, asked, priority, asked.RunAt, moved)
 }
 
-// moveBack undoes moveFirst, whether the job is live or dead.
-func moveBack(ctx context.Context, db *honker.DB, asked *honker.JobInfo, moved int64) error {
-	for _, table := range []string{"_honker_live", "_honker_dead"} {
-		_, err := db.SQL().ExecContext(ctx, `UPDATE `+table+` SET priority = ?2, run_at = iif(run_at = ?3, ?4, run_at) WHERE id = ?1`,
-			asked.ID, asked.Priority, moved, asked.RunAt.Unix())
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// moveBack undoes moveFirst, whether the job is live or dead. A time that its settle has set remains.
+func moveBack(ctx context.Context, db *honker.DB, asked *honker.JobInfo, moved time.Time) error {
+	return place(ctx, db, asked, asked.Priority, moved, asked.RunAt)
+}
+
+// place sets the priority of a live or dead job, and its time from was to at. If its time is not was,
+// it remains.
+func place(ctx context.Context, db *honker.DB, j *honker.JobInfo, priority int, was, at time.Time) error {
+	names, err := tablesOf(ctx, db)
+	if err != nil {
+		return err
+	}
+	for _, table := range []string{names.live, names.dead} {
+		_, err := db.SQL().ExecContext(ctx, `UPDATE `+table+` SET priority = $2, run_at = CASE run_at WHEN $3 THEN $4 ELSE run_at END WHERE id = $1`,
+			j.ID, priority, names.time(was), names.time(at))
 		if err != nil {
 			return err
 		}
@@ -181,29 +202,37 @@ type attempt struct {
 // attemptNext runs h for the next due job in q. It returns nil if no job is due.
 func attemptNext[T any](t testing.TB, q *honker.Queue[T], h handler[T]) *attempt {
 	t.Helper()
+	return attemptOnce(t, q.DB(), h.inTx, func(ctx context.Context, opts *honker.WorkOptions) (int, error) { return h.workDue(ctx, q, opts) })
+}
+
+// attemptOnce stops workDue after the first job. It returns nil if no job is due.
+func attemptOnce(t testing.TB, db *honker.DB, inTx bool, workDue func(context.Context, *honker.WorkOptions) (int, error)) *attempt {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var a *attempt
-	once := handler[T]{inTx: h.inTx, fn: func(ctx context.Context, tx *sql.Tx, job *honker.Job[T]) error {
-		a = &attempt{job: job.JobInfo, inTx: h.inTx}
-		defer stop() // stop after the first job
-		a.returned = h.fn(ctx, tx, job)
-		a.cancelled = errors.Is(context.Cause(ctx), honker.ErrCancelled)
-		return a.returned
-	}}
+	once := func(next honker.WorkFunc) honker.WorkFunc {
+		return func(ctx context.Context, job *honker.JobInfo) error {
+			a = &attempt{job: *job, inTx: inTx}
+			defer stop()
+			a.returned = next(ctx, job)
+			a.cancelled = errors.Is(context.Cause(ctx), honker.ErrCancelled)
+			return a.returned
+		}
+	}
 	onError := func(_ context.Context, job *honker.JobInfo, err error) {
-		if a == nil { // the payload cannot be decoded
+		if a == nil { // no handler was called
 			a = &attempt{job: *job, returned: err}
 			stop()
 		}
 		a.errs = append(a.errs, err)
 	}
-	_, err := once.workDue(ctx, q, &honker.WorkOptions{OnError: onError})
+	_, err := workDue(ctx, &honker.WorkOptions{OnError: onError, Middleware: []honker.Middleware{once}})
 	if a == nil && err == nil {
 		return nil
 	}
 	if err == nil || errors.Is(err, context.Canceled) && a != nil && t.Context().Err() == nil {
-		a.after, err = findJob(t.Context(), q.DB(), a.job.ID)
+		a.after, err = findJob(t.Context(), db, a.job.ID)
 	}
 	if err != nil {
 		t.Fatalf("honkertest: %v", explain(err))

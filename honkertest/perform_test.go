@@ -170,9 +170,8 @@ func TestPerform_FailNow(t *testing.T) {
 
 // Handlers that are not idempotent fail the test, and idempotent handlers pass.
 func TestTwicePerform(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx, db, q := testkit.NewQueue[string](t, nil)
-	testkit.ExecAll(t, db.SQL(), `CREATE TABLE sent (job INTEGER PRIMARY KEY, item TEXT)`, `CREATE TABLE "lo""g" (item TEXT, at DATETIME)`)
+	testkit.ExecAll(t, db.SQL(), `CREATE TABLE sent (job INTEGER PRIMARY KEY, item TEXT)`, `CREATE TABLE "lo""g" (job INTEGER, item TEXT, at TIMESTAMP)`)
 	mails := honker.NewQueue[string](db, "mails", nil)
 	events := honker.NewStream[string](db, "events", nil)
 	exec := func(query string) honkertest.Handler[string] {
@@ -186,18 +185,18 @@ func TestTwicePerform(t *testing.T) {
 		fault string // of the second run
 	}{
 		"nothing": {testkit.Succeed[string], ""},
-		"upsert":  {exec(`INSERT INTO sent (job, item) VALUES (?1, ?2) ON CONFLICT DO NOTHING`), ""},
-		"insert":  {exec(`INSERT INTO "lo""g" (item, at) VALUES (?2, '2026-01-02 03:04:05')`), `+table lo"g: item="tea" at=2026-01-02T03:04:05Z`},
-		"delete":  {exec(`DELETE FROM "lo""g" WHERE rowid = (SELECT min(rowid) FROM "lo""g")`), `-table lo"g: item="tea"`},
+		"upsert":  {exec(`INSERT INTO sent (job, item) VALUES ($1, $2) ON CONFLICT DO NOTHING`), ""},
+		"insert":  {exec(`INSERT INTO "lo""g" (job, item, at) VALUES ($1, $2, '2026-01-02 03:04:05')`), `item="tea" at=2026-01-02T03:04:05Z`},
+		"delete":  {exec(`DELETE FROM "lo""g" WHERE job = (SELECT min(job) FROM "lo""g" WHERE $1 > 0 AND item = $2)`), `-table lo"g: job=2 item="tea"`},
 		"enqueue": {func(ctx context.Context, _ *honker.Job[string]) error {
 			_, err := mails.Enqueue(ctx, "ada")
 			return err
-		}, `+table _honker_live:`},
+		}, "+table " + testkit.Either("_honker_live", "job") + ":"},
 		"unique": {func(ctx context.Context, _ *honker.Job[string]) error {
 			_, err := mails.Enqueue(ctx, "ada", honker.Unique("ada", nil))
 			return err
 		}, ""},
-		"publish": {func(ctx context.Context, _ *honker.Job[string]) error { _, err := events.Publish(ctx, "e"); return err }, `+table _honker_stream:`},
+		"publish": {func(ctx context.Context, _ *honker.Job[string]) error { _, err := events.Publish(ctx, "e"); return err }, "+table " + testkit.Either("_honker_stream", "event") + ":"},
 		"one transaction": {func(ctx context.Context, job *honker.Job[string]) error {
 			return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 				_, err := tx.ExecContext(ctx, `INSERT INTO "lo""g" (item) VALUES ('once')`)
@@ -211,7 +210,7 @@ func TestTwicePerform(t *testing.T) {
 			return c.fn(ctx, job)
 		}
 		if name == "delete" {
-			testkit.ExecAll(t, db.SQL(), `DELETE FROM "lo""g"`, `INSERT INTO "lo""g" VALUES ('tea', NULL), ('tea', NULL)`)
+			testkit.ExecAll(t, db.SQL(), `DELETE FROM "lo""g"`, `INSERT INTO "lo""g" VALUES (1, 'tea', NULL), (2, 'tea', NULL)`)
 		}
 		run := func(t testing.TB) {
 			p := honkertest.TwicePerform(t, q, "tea", counted)

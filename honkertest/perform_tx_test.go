@@ -16,7 +16,7 @@ import (
 // insertItem returns a WorkTx handler that inserts a row and returns the given error.
 func insertItem(returns error) honkertest.HandlerTx[string] {
 	return func(ctx context.Context, tx *sql.Tx, job *honker.Job[string]) error {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO items (item) VALUES (?)`, job.Args); err != nil {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO items (item) VALUES ($1)`, job.Args); err != nil {
 			return err
 		}
 		return returns
@@ -66,7 +66,7 @@ func TestPerformTx_Outcomes(t *testing.T) {
 		} {
 			p := honkertest.PerformTx(t, q, name, c.fn)
 			require.Equal(t, c.outcome, p.Outcome, name)
-			require.Equal(t, c.rows, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM items WHERE item = ?`, name), name)
+			require.Equal(t, c.rows, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM items WHERE item = $1`, name), name)
 			if c.err == "" {
 				require.NoError(t, p.Err, name)
 			} else {

@@ -101,7 +101,7 @@ func ExampleInbox_Handler() {
 		if err := m.Decode(&o); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, `INSERT INTO orders VALUES (?, ?)`, m.Source, o.Number); err != nil {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO orders VALUES ($1, $2)`, m.Source, o.Number); err != nil {
 			return err
 		}
 		_, err := packing.EnqueueTx(ctx, tx, o)

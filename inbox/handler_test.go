@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +27,6 @@ import (
 
 // A repeated delivery gets the same response as the first and has no second effect.
 func TestHandler_Once(t *testing.T) {
-	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[json.RawMessage](db, "orders", nil)
 	h := newInbox(t, db, inbox.Options{}).Handler(inbox.Enqueue(q))
@@ -127,7 +127,6 @@ func TestHandler_Refused(t *testing.T) {
 // If the handler returns an error or panics, nothing is recorded and the next delivery calls it
 // again.
 func TestHandler_Error(t *testing.T) {
-	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	q := honker.NewQueue[int](db, "orders", nil)
 	var err error
@@ -171,7 +170,6 @@ func TestHandler_Error(t *testing.T) {
 
 // A payload that can't be decoded is rejected, so the sender moves it to its dead letters.
 func TestEnqueue_BadPayload(t *testing.T) {
-	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	in := newInbox(t, db, inbox.Options{})
 	for _, handler := range []inbox.HandlerFunc{
@@ -187,22 +185,22 @@ func TestEnqueue_BadPayload(t *testing.T) {
 
 // While the writer is busy, requests get a 503 with Retry-After, and no message is lost.
 func TestHandler_Busy(t *testing.T) {
-	db := honkertest.Open(t, &honker.Options{BusyTimeout: 10 * time.Millisecond})
+	testkit.FileOnly(t)
+	path := filepath.Join(t.TempDir(), "inbox.db")
+	db := honkertest.OpenFile(t, path, &honker.Options{BusyTimeout: 10 * time.Millisecond})
 	q := honker.NewQueue[int](db, "orders", nil)
 	h := newInbox(t, db, inbox.Options{}).Handler(inbox.Enqueue(q))
-	require.NoError(t, db.Tx(t.Context(), func(context.Context, *sql.Tx) error {
-		resp := answer(h, request(t, secretA, "1", "1"))
-		require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
-		require.Equal(t, "1", resp.Header.Get("Retry-After"))
-		return nil
-	}))
+	release := testkit.HoldWriter(t, path)
+	resp := answer(h, request(t, secretA, "1", "1"))
+	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+	require.Equal(t, "1", resp.Header.Get("Retry-After"))
+	release()
 	require.Equal(t, http.StatusNoContent, deliver(t, h, "1", "1"))
 	require.Len(t, testkit.Claim(t, q, 2), 1)
 }
 
 // Messages are refused after Close and on a read-only DB.
 func TestHandler_NotWritable(t *testing.T) {
-	testkit.FileOnly(t)
 	path, writer := testkit.OpenShared(t)
 	for _, o := range []*honker.Options{{ReadOnly: true}, nil} {
 		db, err := honker.Open(t.Context(), path, o)

@@ -11,12 +11,10 @@ import (
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/inbox"
-	"github.com/honker-go/honker/internal/testkit"
 )
 
 // New rejects missing and invalid options, and its errors don't contain a secret.
 func TestNew_Invalid(t *testing.T) {
-	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	good := inbox.Options{Source: "shop", Secrets: []string{secretA}}
 	for name, spoil := range map[string]func(o *inbox.Options){

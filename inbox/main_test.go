@@ -82,8 +82,8 @@ func text(t testing.TB, resp *http.Response) string {
 // rows returns the number of recorded IDs, or 0 if the table doesn't exist.
 func rows(t testing.TB, db *honker.DB) int64 {
 	t.Helper()
-	if testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE name = '_honkerx_inbox_received'`) == 0 {
+	if testkit.QueryInt(t, db.SQL(), testkit.CountInboxes) == 0 {
 		return 0
 	}
-	return testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_inbox_received`)
+	return testkit.QueryInt(t, db.SQL(), testkit.CountReceived)
 }

@@ -44,7 +44,6 @@ func TestInbox_ReceiveTx(t *testing.T) {
 // Receive and ReceiveTx refuse invalid arguments, and Receive refuses a transaction's ctx. Neither
 // changes anything in these cases.
 func TestInbox_Receive_Invalid(t *testing.T) {
-	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	in := newInbox(t, db, inbox.Options{})
 	ctx := t.Context()
@@ -70,13 +69,12 @@ func TestInbox_Receive_Invalid(t *testing.T) {
 
 // If an application trigger drops a message's row, the message isn't treated as a duplicate.
 func TestInbox_Receive_NotInserted(t *testing.T) {
-	testkit.FileOnly(t)
 	db := honkertest.Open(t, nil)
 	in := newInbox(t, db, inbox.Options{})
 	first, err := in.Receive(t.Context(), &inbox.Message{ID: "1"}, nothing)
 	require.NoError(t, err)
 	require.True(t, first)
-	testkit.Exec(t, db, `CREATE TRIGGER dropped BEFORE INSERT ON _honkerx_inbox_received BEGIN SELECT RAISE(IGNORE); END`)
+	testkit.Exec(t, db, testkit.DropReceived)
 	_, err = in.Receive(t.Context(), &inbox.Message{ID: "2"}, nothing)
 	require.ErrorIs(t, err, honker.ErrNotInserted)
 	first, err = in.Receive(t.Context(), &inbox.Message{ID: "1"}, nothing)

@@ -150,6 +150,13 @@ type Paused struct {
 type Maintained struct {
 	Took   time.Duration
 	Failed []string // names of the tasks that failed and will be retried in the next round, as in the log
+	Did    []Chore  // tasks that changed something, in order
+}
+
+// Chore is a task of honker.DB.Maintain, such as "retention" or "expired jobs".
+type Chore struct {
+	Name string
+	N    int64 // number of rows that were deleted or changed
 }
 
 // TxEnded reports the end of a transaction in this process that held the writer. It may belong to a verb, to

@@ -8,7 +8,7 @@ import (
 	"github.com/honker-go/honker/internal/contain"
 )
 
-// events lists all functions of an Observer except Begin, which returns results.
+// events lists all functions of an Observer except Begin and BeginStep, which return results.
 var events = []event{
 	of("Enqueued", func(o *Observer) *func(Enqueued) { return &o.Enqueued }),
 	of("Deduplicated", func(o *Observer) *func(Deduplicated) { return &o.Deduplicated }),
@@ -58,12 +58,18 @@ func init() {
 }
 
 // contained returns a copy of o whose functions do not panic. Functions that are nil in o do nothing, except that
-// Tx stays nil. Begin returns no nil results. A nil o is treated as an empty Observer.
+// Tx and BeginStep stay nil. Begin and BeginStep return no nil results. A nil o is treated as an empty Observer.
 func contained(o *Observer, log *slog.Logger) *Observer {
 	if o == nil {
 		o = &Observer{}
 	}
-	c := &Observer{Begin: containedBegin(log, o.Begin)}
+	c := &Observer{Begin: beginNothing}
+	if o.Begin != nil {
+		c.Begin = containedBegin(log, "Observer.Begin", o.Begin)
+	}
+	if o.BeginStep != nil {
+		c.BeginStep = containedBegin(log, "Observer.BeginStep", o.BeginStep)
+	}
 	for _, e := range events {
 		e.contain(c, o, log)
 	}
@@ -77,7 +83,10 @@ func contained(o *Observer, log *slog.Logger) *Observer {
 // another for traces. Nil observers are skipped. If an observer panics, the observers after it miss the event.
 func Observers(all ...*Observer) *Observer {
 	all = slices.DeleteFunc(slices.Clone(all), func(o *Observer) bool { return o == nil })
-	joint := &Observer{Begin: beginEach(all)}
+	joint := &Observer{
+		Begin:     beginEach(all, func(o *Observer) begin[Operation, OperationEnd] { return o.Begin }),
+		BeginStep: beginEach(all, func(o *Observer) begin[Step, StepEnd] { return o.BeginStep }),
+	}
 	for _, e := range events {
 		e.join(joint, all)
 	}
@@ -102,27 +111,27 @@ func tellEach[E any](all []*Observer, field func(*Observer) *func(E)) func(E) {
 	}
 }
 
-// begin is the type of Observer.Begin.
-type begin func(context.Context, Operation) (context.Context, func(OperationEnd))
+// begin is the type of Observer.Begin and of Observer.BeginStep.
+type begin[Op, End any] func(context.Context, Op) (context.Context, func(End))
 
-// beginEach returns a begin that calls each observer's Begin, or nil if there is none. The operations end in
+// beginEach returns a begin that calls the begin of each observer, or nil if there is none. The operations end in
 // reverse order.
-func beginEach(all []*Observer) begin {
-	var fs []begin
+func beginEach[Op, End any](all []*Observer, field func(*Observer) begin[Op, End]) begin[Op, End] {
+	var fs []begin[Op, End]
 	for _, o := range all {
-		if o.Begin != nil {
-			fs = append(fs, o.Begin)
+		if f := field(o); f != nil {
+			fs = append(fs, f)
 		}
 	}
 	if len(fs) == 0 {
 		return nil
 	}
-	return func(ctx context.Context, op Operation) (context.Context, func(OperationEnd)) {
-		ends := make([]func(OperationEnd), len(fs))
+	return func(ctx context.Context, op Op) (context.Context, func(End)) {
+		ends := make([]func(End), len(fs))
 		for i, f := range fs {
 			ctx, ends[i] = f.call(ctx, op)
 		}
-		return ctx, func(e OperationEnd) {
+		return ctx, func(e End) {
 			for _, end := range slices.Backward(ends) {
 				end(e)
 			}
@@ -131,35 +140,32 @@ func beginEach(all []*Observer) begin {
 }
 
 // call calls f and substitutes defaults for nil results.
-func (f begin) call(ctx context.Context, op Operation) (context.Context, func(OperationEnd)) {
+func (f begin[Op, End]) call(ctx context.Context, op Op) (context.Context, func(End)) {
 	inner, end := f(ctx, op)
 	if inner == nil {
 		inner = ctx
 	}
 	if end == nil {
-		end = endNothing
+		end = endNothing[End]
 	}
 	return inner, end
 }
 
 // containedBegin wraps f, and the function that it returns, so that panics are logged and recovered. The verb
 // itself rejects a nil ctx.
-func containedBegin(log *slog.Logger, f begin) begin {
-	if f == nil {
-		return beginNothing
-	}
-	return func(ctx context.Context, op Operation) (inner context.Context, end func(OperationEnd)) {
+func containedBegin[Op, End any](log *slog.Logger, name string, f begin[Op, End]) begin[Op, End] {
+	return func(ctx context.Context, op Op) (inner context.Context, end func(End)) {
 		if ctx == nil {
-			return ctx, endNothing
+			return ctx, endNothing[End]
 		}
-		inner = ctx // even if f panics
-		contain.Func(log, "Observer.Begin", func(op Operation) { inner, end = f.call(ctx, op) })(op)
-		return inner, contain.Func(log, "Observer.Begin", end)
+		inner, end = ctx, endNothing[End] // even if f panics
+		contain.Func(log, name, func(op Op) { inner, end = f.call(ctx, op) })(op)
+		return inner, contain.Func(log, name, end)
 	}
 }
 
 func beginNothing(ctx context.Context, _ Operation) (context.Context, func(OperationEnd)) {
-	return ctx, endNothing
+	return ctx, endNothing[OperationEnd]
 }
 
-func endNothing(OperationEnd) {}
+func endNothing[End any](End) {}

@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // shield the caller from every panic.
 func TestEvents_Complete(t *testing.T) {
 	fields := reflect.TypeFor[Observer]()
-	require.Len(t, events, fields.NumField()-1, "all but Begin")
+	require.Len(t, events, fields.NumField()-2, "all but Begin and BeginStep")
 	for i := range fields.NumField() {
 		field, calls := fields.Field(i), 0
 		o := new(Observer)
@@ -41,6 +41,7 @@ func TestContained_Empty(t *testing.T) {
 	for _, from := range []*Observer{nil, {}} {
 		o := contained(from, slog.New(slog.DiscardHandler))
 		require.Nil(t, o.Tx)
+		require.Nil(t, o.BeginStep)
 		settled := Settled{Queue: "q", RawHeaders: `{"a":"b"}`}
 		require.Zero(t, testing.AllocsPerRun(100, func() {
 			ctx, end := o.Begin(t.Context(), Operation{})

@@ -1,6 +1,9 @@
 package observe
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // Observer receives events for metrics, traces and tests. Nil fields are skipped, and a nil *Observer
 // receives nothing.
@@ -16,6 +19,12 @@ type Observer struct {
 	// The returned function is called at the end of the verb. Either result may be nil. The verb's arguments are
 	// checked after Begin.
 	Begin func(ctx context.Context, op Operation) (context.Context, func(OperationEnd))
+
+	// BeginStep is called before a function that package flow runs for a step: that of Step, StepTx or Undo. It is not
+	// called for a step that is recorded already. The function gets the returned ctx, which must be derived from the
+	// given ctx. The returned function is called when the result of a step is committed, when an undo has returned, or when
+	// either has failed. Either result may be nil. Both are called in the goroutine of the step.
+	BeginStep func(ctx context.Context, s Step) (context.Context, func(StepEnd))
 
 	Enqueued     func(Enqueued)
 	Deduplicated func(Deduplicated)
@@ -42,6 +51,23 @@ type Operation struct {
 	N    int    // number of jobs or events
 	Tx   bool   // in the caller's transaction, which may still be rolled back
 }
+
+// Step describes a step of a run of package flow.
+type Step struct {
+	Flow, Run string
+	Name      string
+	Undo      bool  // the step takes back an earlier step
+	Job       int64 // job of the run
+	Attempt   int   // of the job
+}
+
+// StepEnd describes the end of a Step.
+type StepEnd struct {
+	Err error // if not nil, the step is not recorded; observe.ErrPanicked if its function has not returned
+}
+
+// ErrPanicked is the error of a [StepEnd] if the step's function panicked or ended its goroutine.
+var ErrPanicked = errors.New("the function of the step panicked or ended its goroutine")
 
 // OperationEnd describes the end of an Operation.
 type OperationEnd struct {

@@ -21,20 +21,12 @@ import (
 	"github.com/honker-go/honker/relay"
 )
 
-// insertDead inserts dead letters 1 to n into queue, as a processor would. They alternate between
-// partitions 0 and 1, every third is text/plain, and they died a second apart, starting in January
-// 2000.
+// insertDead inserts dead letters 1 to n into queue; see testkit.AddDead.
 func insertDead(t testing.TB, db *honker.DB, queue *relay.Queue, n int) {
 	t.Helper()
 	_, err := queue.Send(t.Context(), relay.Outgoing{Partition: 0})
 	require.NoError(t, err)
-	testkit.Exec(t, db, `DELETE FROM _honkerx_relay_messages`)
-	testkit.Exec(t, db, `UPDATE sqlite_sequence SET seq = ?1 WHERE name = '_honkerx_relay_messages'`, n)
-	testkit.Exec(t, db, `UPDATE _honkerx_relay_partitions SET processed = ?1, cursor = ?1 WHERE queue = ?2`, n, queue.Name())
-	testkit.Exec(t, db, testkit.Numbers(n)+`INSERT INTO _honkerx_relay_dead
-  (id, queue, partition, seq, type, payload, created_ms, attempts, last_error, died_ms)
-SELECT n, ?1, n % 2, (n + 1) / 2, iif(n % 3, 'application/json', 'text/plain'), 'letter ' || n, 946684800000, 1, 'cause ' || n,
-  946684800000 + 1000 * n FROM some`, queue.Name())
+	testkit.AddDead(t, db, queue.Name(), n)
 }
 
 // deadQueue returns a queue with two partitions and n dead letters.
@@ -77,7 +69,6 @@ func onePartition(n int) *relay.DeadFilter { return &relay.DeadFilter{Partition:
 
 // A dead letter keeps all fields of its message and records why it died.
 func TestQueue_Dead_Fields(t *testing.T) {
-	testkit.FileOnly(t)
 	_, q := deadQueue(t, 3)
 	for d, err := range q.Dead(t.Context(), &relay.DeadFilter{Type: "text/plain"}) {
 		require.NoError(t, err)
@@ -97,7 +88,6 @@ func TestQueue_Dead_Fields(t *testing.T) {
 // Filters by partition, type, state and time work alone and combined. The zero filter selects
 // everything.
 func TestQueue_Dead_Filters(t *testing.T) {
-	testkit.FileOnly(t)
 	_, q := deadQueue(t, 12)
 	require.Equal(t, []int64{1, 2, 3, 4}, idsOf(replay(t, q, 4, time.Hour)))
 	_, err := q.Discard(t.Context(), 5)
@@ -130,9 +120,8 @@ func TestQueue_Dead_Filters(t *testing.T) {
 
 // Dead yields all dead letters across any number of pages, even if payloads are large.
 func TestQueue_Dead_Pages(t *testing.T) {
-	testkit.FileOnly(t)
 	db, q := deadQueue(t, 345)
-	testkit.Exec(t, db, `UPDATE _honkerx_relay_dead SET payload = zeroblob(300000) WHERE id % 10 = 0`)
+	testkit.Exec(t, db, testkit.GrowDead)
 	ids := deadIDs(t, q, nil)
 	require.Len(t, ids, 345)
 	require.True(t, slices.IsSorted(ids))
@@ -145,7 +134,6 @@ func TestQueue_Dead_Pages(t *testing.T) {
 // Replay takes a dead letter, Reject returns it with an additional attempt, and the next replay
 // resolves it.
 func TestQueue_Replay_RoundTrip(t *testing.T) {
-	testkit.FileOnly(t)
 	_, q := deadQueue(t, 1)
 	d := replay(t, q, 5, time.Minute)[0]
 	require.Equal(t, relay.DeadReplaying, d.State)
@@ -179,7 +167,6 @@ func TestQueue_Replay_RoundTrip(t *testing.T) {
 
 // A dead letter whose replay was rejected comes after dead letters that were never replayed.
 func TestQueue_Replay_Fair(t *testing.T) {
-	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := relay.New(db, nil).Queue("hooks", 2)
 		insertDead(t, db, q, 3)
@@ -196,7 +183,6 @@ func TestQueue_Replay_Fair(t *testing.T) {
 
 // Replay honors its filter, including the limit.
 func TestQueue_Replay_Filter(t *testing.T) {
-	testkit.FileOnly(t)
 	_, q := deadQueue(t, 10)
 	f := onePartition(0)
 	f.Limit = 2
@@ -210,7 +196,6 @@ func TestQueue_Replay_Filter(t *testing.T) {
 
 // When a hold has expired, the next replay can take the dead letter, and the old holder cannot settle it.
 func TestQueue_Replay_HoldOver(t *testing.T) {
-	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := relay.New(db, nil).Queue("hooks", 2)
 		insertDead(t, db, q, 1)
@@ -231,7 +216,6 @@ func TestQueue_Replay_HoldOver(t *testing.T) {
 
 // Concurrent replays on two DBs for the same file never return the same dead letter.
 func TestQueue_Replay_OnceEach(t *testing.T) {
-	testkit.FileOnly(t)
 	path := filepath.Join(t.TempDir(), "shared.db")
 	const n = 400
 	var wg sync.WaitGroup
@@ -264,7 +248,6 @@ func TestQueue_Replay_OnceEach(t *testing.T) {
 // A requeued dead letter becomes the last message of its partition with a new sequence number. Held and
 // settled dead letters are not requeued.
 func TestQueue_Requeue_EndOfPartition(t *testing.T) {
-	testkit.FileOnly(t)
 	db, q := deadQueue(t, 8)
 	_, err := q.Send(t.Context(), relay.Outgoing{Partition: 1, Payload: []byte("waits")})
 	require.NoError(t, err)
@@ -277,10 +260,10 @@ func TestQueue_Requeue_EndOfPartition(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 3, n)
 	require.Equal(t, []int64{1, 2, 3, 6, 8}, deadIDs(t, q, nil))
-	rows, err := testkit.Rows(db.SQL(), `SELECT partition, type, payload FROM _honkerx_relay_messages ORDER BY id`)
+	rows, err := testkit.Rows(db.SQL(), testkit.ListMessages)
 	require.NoError(t, err)
-	require.Equal(t, []string{"1|application/json|waits", "0|application/json|letter 4",
-		"1|application/json|letter 5", "1|application/json|letter 7"}, rows)
+	require.Equal(t, []string{"9|hooks|1|application/json|waits", "10|hooks|0|application/json|letter 4",
+		"11|hooks|1|application/json|letter 5", "12|hooks|1|application/json|letter 7"}, rows)
 	info, err := q.Info(t.Context())
 	require.NoError(t, err)
 	require.EqualValues(t, 8+3, info.Partitions[1].Seq)
@@ -331,10 +314,9 @@ func TestQueue_Requeue_Handled(t *testing.T) {
 
 // Requeue is atomic: if an application trigger prevents a deletion, nothing is requeued.
 func TestQueue_Requeue_Atomic(t *testing.T) {
-	testkit.FileOnly(t)
-	for _, refusal := range []string{"ABORT, 'no'", "IGNORE"} {
+	for _, trigger := range []string{testkit.RefuseDead, testkit.KeepDead} {
 		db, q := deadQueue(t, 4)
-		testkit.Exec(t, db, `CREATE TRIGGER no BEFORE DELETE ON _honkerx_relay_dead WHEN OLD.id = 3 BEGIN SELECT RAISE(`+refusal+`); END`)
+		testkit.Exec(t, db, trigger)
 		before := testkit.Dump(t, db.SQL())
 		n, err := q.Requeue(t.Context(), 1, 2, 3, 4)
 		require.Error(t, err)
@@ -345,7 +327,6 @@ func TestQueue_Requeue_Atomic(t *testing.T) {
 
 // CleanupDead deletes dead letters that were settled long enough ago, but no pending ones.
 func TestQueue_CleanupDead_SettledOnly(t *testing.T) {
-	testkit.FileOnly(t)
 	honkertest.Bubble(t, func(t *testing.T, db *honker.DB) {
 		q := relay.New(db, nil).Queue("hooks", 2)
 		insertDead(t, db, q, 6)
@@ -373,14 +354,22 @@ func TestQueue_CleanupDead_SettledOnly(t *testing.T) {
 
 // CleanupDead deletes many dead letters in chunks.
 func TestQueue_CleanupDead_Many(t *testing.T) {
-	testkit.FileOnly(t)
 	const n = 20_000
-	db, q := deadQueue(t, n)
-	testkit.Exec(t, db, `UPDATE _honkerx_relay_dead SET state = iif(id % 2, 'resolved', 'discarded'), hold_until_ms = 1 WHERE id % 10`)
+	_, q := deadQueue(t, n)
+	var some []int64
+	for id := range int64(n) {
+		if id%10 != 0 {
+			some = append(some, id)
+		}
+	}
+	_, err := q.Discard(t.Context(), some...)
+	require.NoError(t, err)
 	done, err := q.CleanupDead(t.Context(), 0)
 	require.NoError(t, err)
 	require.Equal(t, n*9/10, done)
-	require.EqualValues(t, n/10, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_relay_dead WHERE state = 'pending'`))
+	left, err := q.CountDead(t.Context(), nil)
+	require.NoError(t, err)
+	require.EqualValues(t, n/10, left)
 }
 
 // verbs returns a valid call to each operator method.
@@ -405,7 +394,6 @@ func deadErr(seq func(func(*relay.DeadMessage, error) bool)) (failed error) {
 
 // All methods refuse invalid arguments and change nothing.
 func TestQueue_Dead_BadInput(t *testing.T) {
-	testkit.FileOnly(t)
 	db, q := deadQueue(t, 3)
 	d := replay(t, q, 1, time.Hour)[0]
 	before := testkit.Dump(t, db.SQL())
@@ -450,11 +438,10 @@ func TestQueue_Dead_BadInput(t *testing.T) {
 
 // With a ctx from DB.Tx, writes are refused and reads see the transaction.
 func TestQueue_Dead_InTx(t *testing.T) {
-	testkit.FileOnly(t)
 	db, q := deadQueue(t, 3)
 	d := replay(t, q, 1, time.Hour)[0]
 	require.NoError(t, db.Tx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `DELETE FROM _honkerx_relay_dead WHERE id > 1`)
+		_, err := testkit.Rows(tx, testkit.DeleteDead)
 		require.NoError(t, err)
 		n, err := q.CountDead(ctx, nil)
 		require.NoError(t, err)
@@ -489,9 +476,8 @@ func TestQueue_Dead_NoTables(t *testing.T) {
 
 // Queues and families do not see each other's dead letters.
 func TestQueue_Dead_OthersUntouched(t *testing.T) {
-	testkit.FileOnly(t)
 	db, q := deadQueue(t, 4)
-	testkit.Exec(t, db, `UPDATE _honkerx_relay_dead SET state = 'resolved', hold_until_ms = 1 WHERE id = 4`)
+	require.NoError(t, replay(t, q, 1, time.Hour)[0].Resolve(t.Context()))
 	before := testkit.Dump(t, db.SQL())
 	family := relay.New(db, &relay.Options{Family: "billing"}).Queue("hooks", 2)
 	for _, other := range []*relay.Queue{relay.New(db, nil).Queue("other", 2), family} {
@@ -505,7 +491,7 @@ func TestQueue_Dead_OthersUntouched(t *testing.T) {
 	}
 	after := strings.Join(testkit.Dump(t, db.SQL()), "\n")
 	for _, line := range before {
-		if strings.HasPrefix(line, "_honkerx_relay_dead") {
+		if strings.Contains(line, "relay_dead") {
 			require.Contains(t, after, line)
 		}
 	}

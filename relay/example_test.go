@@ -109,7 +109,7 @@ func ExampleQueue_HandleTx() {
 	r := relay.New(db, untilFinished(3, stop))
 	payments := r.Queue("payments", 1)
 	payments.HandleTx(func(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
-		_, err := tx.ExecContext(ctx, `INSERT INTO ledger VALUES (?, CAST(? AS INTEGER))`, m.IdempotencyKey(), m.Payload)
+		_, err := tx.ExecContext(ctx, `INSERT INTO ledger VALUES ($1, CAST($2 AS INTEGER))`, m.IdempotencyKey(), m.Payload)
 		if err == nil && m.Seq == 2 && m.Attempt == 0 {
 			return errors.New("after the booking, which is undone")
 		}

@@ -118,7 +118,6 @@ func local(t time.Time) time.Time {
 
 // Dead counts the dead letters that are neither resolved nor discarded, whether held or not.
 func TestQueue_Info_Dead(t *testing.T) {
-	testkit.FileOnly(t)
 	_, q := deadQueue(t, 6)
 	require.EqualValues(t, 6, infoOf(t, q).Dead)
 	held := replay(t, q, 2, time.Hour)

@@ -207,7 +207,6 @@ func TestRelay_Family_Run(t *testing.T) {
 
 // Run returns an error and writes nothing if a handler is invalid or a queue has two handlers.
 func TestRelay_Run_Invalid(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	db := honkertest.Open(t, nil)
 	handle := func(context.Context, *relay.Message) error { return nil }
@@ -235,7 +234,7 @@ func TestRelay_Run_Invalid(t *testing.T) {
 			require.ErrorContains(t, err, c.text)
 		})
 	}
-	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM sqlite_schema WHERE name LIKE '%relay%'`))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountRelays))
 	send(t, relay.New(db, nil).Queue("orders", 4), text("a"))
 	r := relay.New(db, nil)
 	r.Queue("orders", 2).Handle(handle)
@@ -353,7 +352,6 @@ func TestRelay_Processors_Turns(t *testing.T) {
 
 // Each way of sending a message wakes a waiting relay.
 func TestRelay_Run_Wakes(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	path, db := testkit.OpenShared(t)
 	other := testkit.Attach(t, path, nil)
@@ -372,7 +370,11 @@ func TestRelay_Run_Wakes(t *testing.T) {
 		},
 		func() error { _, err := relay.New(other, nil).Queue("orders", 2).Send(ctx, text("3")); return err },
 		func() error {
-			_, err := other.SQL().ExecContext(ctx, `INSERT INTO _honkerx_relay_messages (queue, payload) VALUES ('orders', '4')`)
+			if !testkit.OnFile() { // no other program may insert messages
+				_, err := q.Send(ctx, text("4"))
+				return err
+			}
+			_, err := other.SQL().ExecContext(ctx, testkit.InsertMessage)
 			return err
 		},
 	}

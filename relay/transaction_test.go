@@ -19,7 +19,7 @@ type txHandler = func(ctx context.Context, tx *sql.Tx, m *relay.Message) error
 
 // effect is the write made by the handlers in these tests.
 func effect(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
-	_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?, ?)`, m.Seq, m.Attempt)
+	_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES ($1, $2)`, m.Seq, m.Attempt)
 	return err
 }
 
@@ -203,6 +203,10 @@ func TestRelay_Attached(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, tx.Commit())
 	}
+	// On a server, messages of applications' transactions do not count as waiting before they are numbered.
+	testkit.Eventually(t, testkit.Timeout, "delivered", func() bool {
+		return got.len() == 6 && testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM effects`) == 3
+	})
 	drained(t, q, plain)
 	require.NoError(t, stop())
 	effects, err := testkit.Rows(db.SQL(), `SELECT seq FROM effects ORDER BY seq`)

@@ -243,7 +243,6 @@ func TestNew_BadKeys(t *testing.T) {
 // If a process doesn't have a job's key, the job waits for a process that does. A payload that was moved to another
 // queue with SQL is not opened there.
 func TestCodec_InQueue(t *testing.T) {
-	testkit.FileOnly(t)
 	ctx := t.Context()
 	path := t.TempDir() + "/app.db"
 	open := func(letters string) (*honker.DB, *honker.Queue[string]) {
@@ -263,7 +262,7 @@ func TestCodec_InQueue(t *testing.T) {
 	require.Equal(t, "secret", job.Args)
 	require.NoError(t, job.Retry(ctx, 0, nil))
 
-	testkit.Exec(t, db, `UPDATE _honker_live SET queue = 'moved'`)
+	testkit.Exec(t, db, testkit.MoveJobs)
 	moved := honker.NewQueue[string](db, "moved", &honker.QueueOptions{Backoff: honker.Constant(0)})
 	jobs, err = moved.Claim(ctx, "w", 1)
 	require.NoError(t, err)

@@ -12,10 +12,11 @@ import (
 // Access describes the request that Options.Authorize must allow or deny.
 type Access struct {
 	// Verb is "look" for pages, "export" for downloading jobs, and "check" for checking the whole file. The
-	// verbs that change the file are "requeue", "discard", "cancel", "run-now", "enqueue", "pause",
+	// verbs that change the file are "requeue", "discard", "bury", "cancel", "run-now", "enqueue", "pause",
 	// "resume", "limits", "retention", "seek", "delete-consumer", "delete-group", "redeliver",
-	// "discard-event", "trigger", "pause-schedule", "resume-schedule", "break-lock", "cancel-batch" and
-	// "maintain". "unseal" is for showing arguments decoded by honker.Options.Codec.
+	// "discard-event", "trigger", "pause-schedule", "resume-schedule", "break-lock", "requeue-relay",
+	// "discard-relay", "break-relay", "signal-run", "cancel-run", "restart-run", "pause-actor", "resume-actor",
+	// "stop-actor", "break-presence", "cancel-batch", "maintain" and "vacuum". "unseal" is for showing arguments decoded by honker.Options.Codec.
 	Verb  string
 	Write bool // whether the verb changes the file
 	// Queue is the requested queue, or "" if the request may affect several queues or none.

@@ -15,12 +15,13 @@ type auditPageData struct {
 
 type auditRow struct {
 	admin.AuditEntry
-	Text  string // filter as truncated JSON
-	Picks string // link to the jobs that now match the filter; "" if the verb has no JobFilter
+	Text  string  // the change in words, truncated
+	Undo  *remedy // nil if the change cannot be undone
+	Picks string  // link to the jobs that now match the filter; "" if the verb has no JobFilter
 }
 
 // ofJobs lists the verbs that take a JobFilter.
-var ofJobs = []string{"requeue", "discard", "cancel", "run now"}
+var ofJobs = []string{"requeue", "discard", "bury", "cancel", "run now"}
 
 func auditPage(c *call) serve {
 	before := c.params.integer("before", 0, 1<<62, 0)
@@ -43,10 +44,13 @@ func auditPage(c *call) serve {
 
 func (c *call) auditRow(e admin.AuditEntry) auditRow {
 	row := auditRow{AuditEntry: e}
-	row.Text, _ = clip(string(e.Filter), 400)
+	row.Text, _ = clip(e.String(), 400)
 	var f admin.JobFilter
 	if slices.Contains(ofJobs, e.Verb) && json.Unmarshal(e.Filter, &f) == nil {
 		row.Picks = c.link("jobs", filterValues(&f))
+	}
+	if e.Verb == "requeue" {
+		row.Undo = c.undoOf(requeuedBy(e))
 	}
 	return row
 }

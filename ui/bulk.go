@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -30,6 +31,10 @@ var bulks = map[string]bulk{
 	"discard": {"Discard", phases[6:7], true, "are deleted for good",
 		func(ctx context.Context, db *honker.DB, b *bulkCall, dry bool) (*admin.Report, error) {
 			return admin.Discard(ctx, db, *b.filter, &admin.DiscardOptions{DryRun: dry})
+		}},
+	"bury": {"Bury", phases[:6], false, "move to the dead letters, with their last errors and their attempts",
+		func(ctx context.Context, db *honker.DB, b *bulkCall, dry bool) (*admin.Report, error) {
+			return admin.Bury(ctx, db, *b.filter, &admin.BuryOptions{DryRun: dry})
 		}},
 	"cancel": {"Cancel", phases[:6], true, "are removed without a trace",
 		func(ctx context.Context, db *honker.DB, b *bulkCall, dry bool) (*admin.Report, error) {
@@ -139,9 +144,10 @@ func (c *call) act(b *bulkCall) error {
 	report, err := bulks[b.verb].run(ctx, c.db, b, false)
 	if report.Changed > 0 {
 		c.changed(report.Changed)
+		c.file.dead.clear()
 	}
 	if err == nil {
-		return c.redirect(b.back, b.verb, report.Changed, report.Matched-report.Changed)
+		return c.redirect(c.followUp(b, report.Audit), b.verb, report.Changed, report.Matched-report.Changed)
 	}
 	if !timedOut(ctx, err) {
 		return err
@@ -149,6 +155,33 @@ func (c *call) act(b *bulkCall) error {
 	left := &admin.Report{Matched: report.Left + report.Matched - report.Changed}
 	b.shown, b.typed = left.Matched, strconv.FormatInt(left.Matched, 10)
 	return c.confirmBulk(b, left, plural(report.Changed, "job")+" done in "+admin.FormatSpan(actionTime)+". The other jobs are unchanged.")
+}
+
+// followUp returns the page to show after a verb, with the parameters of a message about it. entry is the verb's entry in
+// the audit log.
+func (c *call) followUp(b *bulkCall, entry int64) string {
+	back := c.remains(b)
+	if b.verb != "requeue" {
+		return back
+	}
+	if entry != 0 {
+		back = with(back, "of", strconv.FormatInt(entry, 10))
+	}
+	if b.spread >= time.Second {
+		back = with(back, "over", strconv.FormatInt(int64(b.spread/time.Second), 10))
+	}
+	return back
+}
+
+// remains returns the page to show after a verb: the page it was called from, or the page of the queue if the verb has
+// removed the job that the page was about.
+func (c *call) remains(b *bulkCall) string {
+	if (b.verb == "cancel" || b.verb == "discard") && strings.HasPrefix(b.back, "job?") && len(b.filter.Queues) == 1 {
+		if url := c.link("queue", values("name", b.filter.Queues[0])); url != "" {
+			return url
+		}
+	}
+	return b.back
 }
 
 // confirmData is the confirmation page's data.
@@ -164,7 +197,8 @@ type confirmData struct {
 	Typed        string
 	MustType     bool
 	Spread       bool
-	Running      bool // running jobs were skipped; offer to cancel them too
+	Over         string // the spread so far
+	Running      bool   // running jobs were skipped; offer to cancel them too
 	Back         string
 }
 
@@ -173,6 +207,9 @@ func (c *call) confirmBulk(b *bulkCall, dry *admin.Report, note string) error {
 	d := &confirmData{Text: of.text, Effect: of.effect, Verb: b.verb, N: dry.Matched, Note: note, Danger: of.danger, Back: b.back,
 		Skipped: dry.Skipped[:min(len(dry.Skipped), 5)], Fields: filterValues(b.filter), MustType: of.danger && b.filter.IDs == nil,
 		Typed: b.typed, Spread: b.verb == "requeue", Running: b.verb == "cancel" && !b.running && len(dry.Skipped) > 0}
+	if b.spread > 0 {
+		d.Over = admin.FormatSpan(b.spread)
+	}
 	f := *b.filter
 	if len(f.Phases) == 0 {
 		f.Phases = of.phases
@@ -210,6 +247,20 @@ func (c *call) back() string {
 		path = "./"
 	}
 	return (&url.URL{Path: path, RawQuery: u.RawQuery}).String()
+}
+
+// with returns a relative URL with the given parameters, which alternate between a name and a value.
+func with(page string, pairs ...string) string {
+	u, err := url.Parse(page)
+	if err != nil {
+		return page
+	}
+	q := u.Query()
+	for pair := range slices.Chunk(pairs, 2) {
+		q.Set(pair[0], pair[1])
+	}
+	u.RawQuery = q.Encode()
+	return u.String()
 }
 
 // redirect redirects to the page that the verb was called from. It adds parameters to the URL so that the page

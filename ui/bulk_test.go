@@ -3,9 +3,12 @@ package ui_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,9 +47,14 @@ func TestBulk_AsksFirst(t *testing.T) {
 
 	w = post(h, "/requeue", append(filter, "confirm", "1", "n", "7", "spread", "10m")...)
 	require.Equal(t, http.StatusSeeOther, w.Code, w.Body)
-	require.Equal(t, "dead?did=requeue&n=7&queue=mails", w.Header().Get("Location"))
+	back := w.Header().Get("Location")
+	require.Contains(t, back, "dead?did=requeue&n=7&of=")
 	require.EqualValues(t, 1, deadJobs(t, db, "mails"))
-	require.Contains(t, get(h, "/dead?did=requeue&n=7&queue=mails").Body.String(), "7 jobs requeued.")
+	answer := get(h, "/"+back).Body.String()
+	require.Contains(t, answer, "7 jobs requeued, spread over 10m. ")
+	link := regexp.MustCompile(`href="([^"]+)">Those that have not run`).FindStringSubmatch(answer)
+	require.NotNil(t, link)
+	require.Equal(t, 7, strings.Count(get(h, "/"+unescape(link[1])).Body.String(), "<tr id=\"j"), unescape(link[1]))
 	stats, err := queue(db, "mails").Stats(context.Background())
 	require.NoError(t, err)
 	require.NotZero(t, stats.Scheduled.N, "they are spread")
@@ -106,7 +114,7 @@ func TestBulk_Selection(t *testing.T) {
 func TestBulk_EmptyFilter(t *testing.T) {
 	db, h := open(t, nil)
 	bury(t, db, "a", "1", "x")
-	for _, verb := range []string{"requeue", "discard", "cancel", "run-now"} {
+	for _, verb := range []string{"requeue", "discard", "bury", "cancel", "run-now"} {
 		require.Equal(t, http.StatusBadRequest, post(h, "/"+verb, "confirm", "1", "n", "100").Code, verb)
 	}
 	require.EqualValues(t, 1, deadJobs(t, db, "a"))
@@ -172,22 +180,41 @@ func TestBulk_Back(t *testing.T) {
 	db, h := open(t, nil)
 	_ = db
 	for back, want := range map[string]string{
-		"jobs?queue=a%2Fb":      "jobs?did=pause&n=1&queue=a%2Fb",
-		"queue?name=x":          "queue?did=pause&n=1&name=x",
-		"./?q=m":                "./?did=pause&n=1&q=m",
-		"":                      "./?did=pause&n=1",
-		"https://evil.example/": "./?did=pause&n=1",
-		"//evil.example/jobs":   "./?did=pause&n=1",
-		"/jobs":                 "./?did=pause&n=1",
-		"../jobs":               "./?did=pause&n=1",
-		"javascript:alert(1)":   "./?did=pause&n=1",
-		"discard?all=1":         "./?did=pause&n=1",
-		"jobs\r\nX-A: b":        "./?did=pause&n=1",
+		"jobs?queue=a%2Fb":      "jobs?did=pause&in=mails&n=1&queue=a%2Fb",
+		"queue?name=x":          "queue?did=pause&in=mails&n=1&name=x",
+		"./?q=m":                "./?did=pause&in=mails&n=1&q=m",
+		"":                      "./?did=pause&in=mails&n=1",
+		"https://evil.example/": "./?did=pause&in=mails&n=1",
+		"//evil.example/jobs":   "./?did=pause&in=mails&n=1",
+		"/jobs":                 "./?did=pause&in=mails&n=1",
+		"../jobs":               "./?did=pause&in=mails&n=1",
+		"javascript:alert(1)":   "./?did=pause&in=mails&n=1",
+		"discard?all=1":         "./?did=pause&in=mails&n=1",
+		"jobs\r\nX-A: b":        "./?did=pause&in=mails&n=1",
 	} {
 		w := post(h, "/pause", "queue", "mails", "back", back)
 		require.Equal(t, http.StatusSeeOther, w.Code, back)
 		require.Equal(t, want, w.Header().Get("Location"), back)
 	}
+}
+
+// The message about a pause has a button that ends it, and the message about its end a button for the jobs that have died.
+// A URL that somebody else has made has neither.
+func TestFlash_Pause(t *testing.T) {
+	db, h := open(t, nil)
+	bury(t, db, "mails", "1", "no route to host")
+	const undo, requeue = "Undo: resume", "Requeue its dead jobs of the last day"
+	require.NotContains(t, get(h, "/?did=pause&in=mails&n=1").Body.String(), undo)
+	w := post(h, "/pause", "queue", "mails", "back", "./")
+	require.Contains(t, get(h, "/"+w.Header().Get("Location")).Body.String(), undo)
+	require.NotContains(t, get(h, "/?did=resume&in=mails&n=1").Body.String(), requeue)
+	require.NotContains(t, get(h, "/?did=pause&in=others&n=1").Body.String(), undo)
+	w = post(h, "/resume", "queue", "mails", "back", "./")
+	page := get(h, "/"+w.Header().Get("Location")).Body.String()
+	require.Contains(t, page, requeue)
+	require.Contains(t, page, `name="spread" value="10m"`)
+	w = post(h, "/requeue", "queue", "mails", "phase", "dead", "spread", "10m")
+	require.Contains(t, w.Body.String(), `<input name="spread" placeholder="10m" size="8" value="10m">`)
 }
 
 // A page's outcome message can't contain text from its URL.
@@ -198,4 +225,83 @@ func TestFlash_NoText(t *testing.T) {
 		require.NotContains(t, body, "evil")
 		require.NotContains(t, body, `id="flash"`, query)
 	}
+}
+
+// A message about a requeue offers links only for a requeue in the audit log, whatever somebody has put into the URL.
+func TestBulk_ForgedMessage(t *testing.T) {
+	db, h := open(t, nil)
+	id := bury(t, db, "mails", "1", "x")
+	r, err := admin.Requeue(t.Context(), db, admin.JobFilter{IDs: []int64{id}, Queues: []string{"mails"}}, nil)
+	require.NoError(t, err)
+	_, err = admin.RunNow(t.Context(), db, admin.JobFilter{All: true}, nil)
+	require.NoError(t, err)
+	other, err := admin.Bury(t.Context(), db, admin.JobFilter{All: true}, nil)
+	require.NoError(t, err)
+	for _, of := range []string{"https://evil.example", "id=x", "0", "-1", "99", strconv.FormatInt(other.Audit, 10), "%zz"} {
+		page := get(h, "/dead?did=requeue&n=7&of="+url.QueryEscape(of)).Body.String()
+		require.Contains(t, page, "7 jobs requeued.", of)
+		require.NotContains(t, page, "Those that have not run", of)
+		require.NotContains(t, page, "Undo", of)
+	}
+	entry := strconv.FormatInt(r.Audit, 10)
+	require.Contains(t, get(h, "/dead?did=requeue&n=7&of="+entry).Body.String(), `href="jobs?queue=mails&amp;requeue=`+entry+`">Those that have not run`)
+	require.NotContains(t, get(h, "/dead?did=requeue&n=7&over=-1&of="+entry).Body.String(), "requeued.")
+	require.NotContains(t, get(h, "/dead?did=discard&n=7&of="+entry).Body.String(), "Undo")
+}
+
+// The message about a requeue, and its row on the page Audit, have a button that makes those of its jobs dead again that
+// have not run. It asks first.
+func TestBulk_UndoRequeue(t *testing.T) {
+	db, h := open(t, nil)
+	for range 4 {
+		bury(t, db, "mails", "1", "no route")
+	}
+	w := post(h, "/requeue", "queue", "mails", "phase", "dead", "confirm", "1", "n", "4", "back", "dead?queue=mails")
+	require.Equal(t, http.StatusSeeOther, w.Code, w.Body)
+	const form = `<form method="post" action="bury">`
+	answer := get(h, "/"+w.Header().Get("Location")).Body.String()
+	require.Contains(t, answer, "4 jobs requeued.")
+	require.Contains(t, answer, form)
+	require.Contains(t, answer, "<button class=\"primary\">Undo: make them dead again</button>")
+	require.Contains(t, get(h, "/audit").Body.String(), form)
+	fields := regexp.MustCompile(form + `.*?name="requeue" value="(\d+)"><input type="hidden" name="queue" value="mails">`).FindStringSubmatch(answer)
+	require.NotNil(t, fields, answer)
+	_, err := queue(db, "mails").Claim(t.Context(), "w", 1)
+	require.NoError(t, err)
+
+	undo := []string{"requeue", fields[1], "queue", "mails", "back", "dead?queue=mails"}
+	w = post(h, "/bury", undo...)
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	require.Contains(t, w.Body.String(), "Bury 3 jobs")
+	require.EqualValues(t, 0, deadJobs(t, db, "mails"))
+	w = post(h, "/bury", append(undo, "confirm", "1", "n", "3")...)
+	require.Equal(t, http.StatusSeeOther, w.Code, w.Body)
+	require.EqualValues(t, 3, deadJobs(t, db, "mails"))
+	require.Contains(t, get(h, "/"+w.Header().Get("Location")).Body.String(), "3 jobs made dead.")
+	require.Contains(t, get(h, "/audit").Body.String(), "buried 3 jobs of queue mails of requeue "+fields[1])
+	require.Contains(t, post(h, "/bury", append(undo, "confirm", "1", "n", "3")...).Header().Get("Location"), "did=nothing")
+}
+
+// An operator who may not bury jobs is not offered the button, and a request is refused.
+func TestBulk_UndoNeedsRights(t *testing.T) {
+	db, _ := open(t, nil)
+	bury(t, db, "mails", "1", "no route")
+	r, err := admin.Requeue(t.Context(), db, admin.JobFilter{Queues: []string{"mails"}}, nil)
+	require.NoError(t, err)
+	entry := strconv.FormatInt(r.Audit, 10)
+	refuse := func(_ *http.Request, a ui.Access) error {
+		if a.Verb == "bury" && a.Queue == "mails" {
+			return errors.New("no")
+		}
+		return nil
+	}
+	for name, opts := range map[string]*ui.Options{"refused": {Authorize: refuse}, "read-only": {Authorize: ui.ReadOnly}} {
+		h := dashboard(t, db, opts)
+		for _, page := range []string{"/dead?did=requeue&n=1&of=" + entry, "/audit"} {
+			require.NotContains(t, get(h, page).Body.String(), "Undo", name)
+		}
+		w := post(h, "/bury", "requeue", entry, "queue", "mails", "confirm", "1", "n", "1")
+		require.Equal(t, http.StatusForbidden, w.Code, name)
+	}
+	require.EqualValues(t, 0, deadJobs(t, db, "mails"))
 }

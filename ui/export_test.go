@@ -24,9 +24,9 @@ func ActFor(d time.Duration) (undo func()) {
 
 // SearchFor sets the maximum time for a page's search. The returned function restores it.
 func SearchFor(d time.Duration) (undo func()) {
-	was := pageBudget
-	pageBudget = d
-	return func() { pageBudget = was }
+	was := []time.Duration{pageBudget, stepBudget, patientBudget}
+	pageBudget, stepBudget, patientBudget = d, d, d
+	return func() { pageBudget, stepBudget, patientBudget = was[0], was[1], was[2] }
 }
 
 var LayOut = layOut

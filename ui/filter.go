@@ -24,6 +24,7 @@ func (c *call) filter() *admin.JobFilter {
 		Batch: p.integer("batch", 0, 1<<62, 0), Worker: p.text("worker", maxText), Error: p.text("error", maxText),
 		Contains: p.text("contains", maxText), Where: p.pairs("where"), Header: p.pairs("header"),
 		Fingerprint: p.text("fingerprint", maxText), MinAttempts: int(p.integer("attempts", 0, maxNumber, 0)),
+		Requeue:      p.integer("requeue", 0, 1<<62, 0),
 		CreatedSince: p.instant("created_since", c.now), CreatedBefore: p.instant("created_before", c.now),
 		RunSince: p.instant("run_since", c.now), RunBefore: p.instant("run_before", c.now),
 		DiedSince: p.instant("died_since", c.now), DiedBefore: p.instant("died_before", c.now),
@@ -88,6 +89,7 @@ func filterValues(f *admin.JobFilter) url.Values {
 	slices.Sort(v["header"])
 	number("batch", f.Batch)
 	number("attempts", int64(f.MinAttempts))
+	number("requeue", f.Requeue)
 	for name, t := range map[string]time.Time{"created_since": f.CreatedSince, "created_before": f.CreatedBefore,
 		"run_since": f.RunSince, "run_before": f.RunBefore, "died_since": f.DiedSince, "died_before": f.DiedBefore} {
 		instant(name, t)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
+	runflow "github.com/honker-go/honker/flow"
 )
 
 // Options configures a Handler. The zero value of a field selects its default.
@@ -64,7 +65,7 @@ type Handler struct {
 	mu     sync.Mutex      // synchronizes Close and spawn
 	ended  context.Context // canceled by Close
 	end    context.CancelFunc
-	// running tracks the goroutines that follow or check a file, because they outlive requests.
+	// running tracks the goroutines that follow, check or vacuum a file, because they outlive requests.
 	running sync.WaitGroup
 }
 
@@ -73,7 +74,11 @@ type file struct {
 	name    string
 	db      *honker.DB
 	viewers viewers
-	checker checker
+	check   task
+	vacuum  task
+	badges  badges
+	dead    deadCounter
+	sizes   sizeCache
 }
 
 // New returns a dashboard for db. A nil opts selects the defaults, which deny all requests. New does not
@@ -146,8 +151,9 @@ type call struct {
 	params   *params
 	access   Access
 	allowed  map[[2]string]bool
-	now      time.Time
-	fragment bool // the page's script requests only the content of the main element
+	began    time.Time
+	now      time.Time // by the clock of the file
+	fragment bool      // the page's script requests only the content of the main element
 }
 
 // serve writes the response to an authorized call.
@@ -176,12 +182,19 @@ func routes() []route {
 	return []route{
 		page("", overviewPage),
 		page("events", eventsPage),
+		page("find", findPage),
+		page("queues", queuesPage),
 		page("queue", queuePage),
 		page("jobs", jobsPage),
 		page("job", jobPage),
 		page("dead", deadPage),
 		page("streams", streamsPage),
 		page("stream", streamPage),
+		page("relays", relaysPage),
+		page("relay", relayPage),
+		page("flows", flowsPage),
+		page("run", runPage),
+		page("actors", actorsPage),
 		page("schedules", schedulesPage),
 		page("batches", batchesPage),
 		page("locks", locksPage),
@@ -193,6 +206,7 @@ func routes() []route {
 
 		jobs("requeue"),
 		jobs("discard"),
+		jobs("bury"),
 		jobs("cancel"),
 		jobs("run-now"),
 		verb("enqueue", enqueueAction),
@@ -209,8 +223,19 @@ func routes() []route {
 		verb("pause-schedule", pauseScheduleAction),
 		verb("resume-schedule", resumeScheduleAction),
 		verb("break-lock", breakLockAction),
+		verb("requeue-relay", requeueRelayAction),
+		verb("discard-relay", discardRelayAction),
+		verb("break-relay", breakRelayAction),
+		verb("signal-run", signalRunAction),
+		verb("cancel-run", cancelRunAction),
+		verb("restart-run", restartRunAction),
+		verb("pause-actor", pauseActorAction),
+		verb("resume-actor", resumeActorAction),
+		verb("stop-actor", stopActorAction),
+		verb("break-presence", breakPresenceAction),
 		verb("cancel-batch", cancelBatchAction),
 		verb("maintain", maintainAction),
+		verb("vacuum", vacuumAction),
 	}
 }
 
@@ -227,7 +252,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.serve(w, r)
 		return
 	}
-	c := &call{h: h, w: w, r: r, now: time.Now(), allowed: map[[2]string]bool{}, fragment: r.Header.Get("Honker-Fragment") != ""}
+	began := time.Now()
+	c := &call{h: h, w: w, r: r, began: began, now: began, allowed: map[[2]string]bool{}, fragment: r.Header.Get("Honker-Fragment") != ""}
 	if err := h.dispatch(c, name); err != nil {
 		c.fail(err)
 	}
@@ -313,13 +339,18 @@ func (c *call) open(rt route) error {
 	if f.db == nil {
 		return &problem{http.StatusInternalServerError, "No file", "ui.New was called with a nil DB."}
 	}
-	c.file, c.db = f, f.db
+	c.file, c.db, c.now = f, f.db, admin.Now(f.db)
+	c.ctx = c.inName(c.r.Context())
+	return nil
+}
+
+// inName returns a copy of ctx that names the operator and the address for the audit log.
+func (c *call) inName(ctx context.Context) context.Context {
 	remote, _, err := net.SplitHostPort(c.r.RemoteAddr)
 	if err != nil {
 		remote = c.r.RemoteAddr
 	}
-	c.ctx = admin.WithRemote(honker.WithActor(c.r.Context(), c.by()), remote)
-	return nil
+	return admin.WithRemote(honker.WithActor(ctx, c.by()), remote)
 }
 
 // crossOrigin returns the error for a request from another site's page. Because a proxy may be the cause, the
@@ -365,6 +396,8 @@ func problemOf(err error) *problem {
 		status, title = http.StatusNotImplemented, "Not available for this database"
 	case errors.Is(err, honker.ErrReadOnly):
 		status, title = http.StatusForbidden, "The file is open read-only"
+	case errors.Is(err, runflow.ErrSignalled), errors.Is(err, runflow.ErrRunning):
+		status, title = http.StatusConflict, "The run has gone on"
 	case errors.Is(err, honker.ErrLockHeld):
 		status, title = http.StatusConflict, "Another process is doing this"
 	case errors.Is(err, honker.ErrBusy), errors.Is(err, honker.ErrClosed), errors.Is(err, context.DeadlineExceeded):

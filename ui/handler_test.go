@@ -36,7 +36,7 @@ func TestHandler_Prefixes(t *testing.T) {
 			if strings.HasPrefix(m[1], "#") || m[1] == "events" {
 				continue
 			}
-			target, err := page.Parse(m[1])
+			target, err := page.Parse(unescape(m[1]))
 			require.NoError(t, err)
 			fetch(t, target.String())
 			found++

@@ -2,44 +2,42 @@ package ui
 
 import (
 	"errors"
+	"html/template"
 	"maps"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
+	runflow "github.com/honker-go/honker/flow"
 )
 
 // jobPageData is the template data for a job's page.
 type jobPageData struct {
 	*honker.JobInfo
-	Payload payload
-	Result  *payload // nil if there is no result
-	Whole   bool     // whether to show up to longText bytes of each piece of text
-	Strip   []moment
-	Links   []Link
-	Verbs   []bulkVerb
-	Error   string
-	Cut     bool // whether Error is truncated
-	Pause   *honker.Pause
-
-	Why     *admin.Explanation
-	Failed  []attemptRow
-	Headers [][2]string
+	Payload   payload
+	Arguments template.HTML // laid out, with links
+	Result    *payload      // nil if there is no result
+	Whole     bool          // whether to show up to longText bytes of each piece of text
+	Answer    *answer
+	Timeline  *timeline
+	Workflow  *workflow
+	Links     []Link
+	Verbs     []bulkVerb
+	Error     string
+	Cut       bool // whether Error is truncated
+	Pause     *honker.Pause
+	Failed    []attemptRow
+	Headers   [][2]string
+	Run       *runflow.Run // run of package flow; nil for none
 }
 
 // attemptRow is a failed attempt with its text truncated.
 type attemptRow struct {
 	admin.Attempt
 	Error, Log string
-}
-
-// moment is an event in a job's life.
-type moment struct {
-	Text  string
-	At    time.Time
-	Class string
 }
 
 func jobPage(c *call) serve {
@@ -94,25 +92,41 @@ func (c *call) jobData(job *honker.JobInfo, whole bool) (*jobPageData, error) {
 	if whole {
 		limit = longText
 	}
-	d := &jobPageData{JobInfo: job, Whole: whole, Payload: c.arguments(job, limit), Strip: strip(job), Headers: sorted(job.Headers)}
+	d := &jobPageData{JobInfo: job, Whole: whole, Payload: c.arguments(job, limit), Headers: sorted(job.Headers)}
+	d.Arguments = c.linked(d.Payload, job.Queue)
 	d.Error, d.Cut = clip(job.LastError, limit)
-	d.Verbs = verbsFor([]honker.Phase{job.Phase})
-	if job.Phase != honker.PhaseScheduled {
-		d.Verbs = withoutVerb(d.Verbs, "run-now")
-	}
 	if c.h.opts.Links != nil {
 		d.Links = safeLinks(c.h.opts.Links(job))
 	}
-	var err error
+	all, err := c.attempts(job.ID)
+	if err != nil {
+		return nil, err
+	}
+	d.addAttempts(all, limit)
+	usual, known, err := admin.UsualRun(c.ctx, c.db, job.Queue)
+	if err != nil {
+		return nil, err
+	}
+	others := ""
+	if known {
+		others = spanOf(max(usual, time.Millisecond))
+	}
+	d.Timeline = timelineOf(job, all, c.now, others)
 	if d.Pause, err = c.pauseOf(job.Queue); err != nil {
 		return nil, err
 	}
-	if d.Why, err = admin.Explain(c.ctx, c.db, job.ID); err != nil {
+	if strings.HasPrefix(job.Queue, flowPrefix) {
+		if d.Run, err = c.runOf(job.ID); err != nil {
+			return nil, err
+		}
+	}
+	if d.Workflow, err = c.workflow(job.ID); err != nil {
 		return nil, err
 	}
-	if err := c.jobAttempts(d, limit); err != nil {
+	if err := c.answerJob(d, usual, others); err != nil {
 		return nil, err
 	}
+	d.Verbs = d.Answer.otherVerbs(job)
 	return d, c.jobResult(d, limit)
 }
 
@@ -140,29 +154,24 @@ func safeLinks(all []Link) []Link {
 	return all
 }
 
-func withoutVerb(verbs []bulkVerb, path string) (kept []bulkVerb) {
-	for _, v := range verbs {
-		if v.Path != path {
-			kept = append(kept, v)
-		}
+// attempts returns a job's failed attempts, oldest first. It ignores ErrNotFound, because the job may have ended since it
+// was read.
+func (c *call) attempts(id int64) ([]admin.Attempt, error) {
+	all, err := admin.Attempts(c.ctx, c.db, id)
+	if errors.Is(err, honker.ErrNotFound) {
+		return nil, nil
 	}
-	return kept
+	return all, err
 }
 
-// jobAttempts adds the job's failed attempts, newest first. It ignores ErrNotFound, because the job may have
-// ended since it was read.
-func (c *call) jobAttempts(d *jobPageData, limit int) error {
-	all, err := admin.Attempts(c.ctx, c.db, d.ID)
-	if err != nil && !errors.Is(err, honker.ErrNotFound) {
-		return err
-	}
+// addAttempts adds the failed attempts, newest first.
+func (d *jobPageData) addAttempts(all []admin.Attempt, limit int) {
 	for _, a := range slices.Backward(all) {
 		row := attemptRow{Attempt: a}
 		row.Error, _ = clip(a.Error, limit)
 		row.Log, _ = clip(a.Log, limit)
 		d.Failed = append(d.Failed, row)
 	}
-	return nil
 }
 
 // sorted returns the key-value pairs of a map, sorted by key.
@@ -185,29 +194,6 @@ func (c *call) jobResult(d *jobPageData, limit int) error {
 	p := c.payloadOf(d.Queue, stored, limit)
 	d.Result = &p
 	return nil
-}
-
-// strip returns the events in a job's life whose times are known.
-func strip(j *honker.JobInfo) (all []moment) {
-	add := func(text string, at time.Time, class string) {
-		if !at.IsZero() {
-			all = append(all, moment{text, at, class})
-		}
-	}
-	add("enqueued", j.CreatedAt, "")
-	if j.RunAt.After(j.CreatedAt) {
-		add("due", j.RunAt, "")
-	}
-	switch j.Phase {
-	case honker.PhaseRunning:
-		add("running, lease ends", j.ClaimExpiresAt, "now")
-	case honker.PhaseLapsed:
-		add("lease lapsed", j.ClaimExpiresAt, "end")
-	}
-	add("expires", j.ExpiresAt, "")
-	add("done", j.DoneAt, "")
-	add("died", j.DiedAt, "end")
-	return all
 }
 
 // PayloadBytes returns the stored size of the arguments in bytes.

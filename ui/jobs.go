@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
@@ -19,9 +20,8 @@ type jobList struct {
 	Order    string
 	Jobs     []jobRow
 	Count    honker.Count
-	Counted  bool // whether Count is set
-	Scanned  int64
-	Early    bool
+	Counted  bool         // whether Count is set
+	Search   *searchState // nil if all jobs were looked at or the page is full
 	Next     url.Values
 	First    url.Values
 	Filtered url.Values // filter as URL parameters
@@ -43,6 +43,7 @@ type jobRow struct {
 	honker.JobInfo
 	Payload  payload
 	Selected bool
+	Slow     bool // whether it runs much longer than others of its queue
 }
 
 // bulkVerb is a verb that a job list offers.
@@ -61,14 +62,14 @@ func jobsPage(c *call) serve {
 	f := c.filter()
 	order := c.params.choice("order", "newest", "oldest", "claim", "died")
 	limit := c.params.integer("limit", 1, 200, 50)
-	after := c.params.text("after", 4096)
+	at, patient := c.params.position(), c.params.flag("patient")
 	selection, _ := c.selection()
 	turn := c.params.flag("selection")
 	return func() error {
 		if turn {
 			return c.turnPage(selection)
 		}
-		l, err := c.listJobs(f, &admin.PageOptions{Order: orders[order], Limit: int(limit), After: admin.Cursor(after), Budget: pageBudget})
+		l, err := c.listJobs(f, admin.PageOptions{Order: orders[order], Limit: int(limit)}, at, c.budget(patient))
 		if err != nil {
 			return err
 		}
@@ -82,20 +83,27 @@ func jobsPage(c *call) serve {
 	}
 }
 
-func (c *call) listJobs(f *admin.JobFilter, opts *admin.PageOptions) (*jobList, error) {
-	page, err := admin.ListJobs(c.ctx, c.db, *f, opts)
+func (c *call) listJobs(f *admin.JobFilter, opts admin.PageOptions, at position, budget time.Duration) (*jobList, error) {
+	page, err := c.search(f, opts, &at, budget)
 	if err != nil {
 		return nil, err
 	}
-	l := &jobList{Filter: f, Jobs: c.rows(page.Jobs), Scanned: page.Scanned, Early: page.Early, Filtered: filterValues(f)}
-	if page.Next != "" {
+	l := &jobList{Filter: f, Jobs: c.rows(page.Jobs), Filtered: filterValues(f)}
+	switch {
+	case page.Next == "":
+	case page.Early && len(page.Jobs) < opts.Limit:
+		l.Search = &searchState{Searched: at.searched, On: at.String()}
+		if l.Search.Of, err = c.searchable(f); err != nil {
+			return nil, err
+		}
+	default:
 		l.Next = url.Values{"after": {string(page.Next)}}
 	}
 	for _, p := range phases {
 		l.Phases = append(l.Phases, phaseBox{p, slices.Contains(f.Phases, p)})
 	}
 	l.Verbs = verbsFor(f.Phases)
-	l.More = f.Unique != "" || f.Worker != "" || f.MinAttempts != 0 || len(f.Header) > 0 || f.Batch != 0 || f.Fingerprint != "" ||
+	l.More = f.Unique != "" || f.Worker != "" || f.MinAttempts != 0 || f.Requeue != 0 || len(f.Header) > 0 || f.Batch != 0 || f.Fingerprint != "" ||
 		!f.CreatedSince.IsZero() || !f.CreatedBefore.IsZero() || !f.RunSince.IsZero() || !f.RunBefore.IsZero() ||
 		!f.DiedSince.IsZero() || !f.DiedBefore.IsZero()
 	return l, c.countJobs(l)
@@ -124,10 +132,18 @@ func (c *call) rows(jobs []honker.JobInfo) (rows []jobRow) {
 // Form reports whether the page has a form for the selection. The form then includes the links to other pages.
 func (l *jobList) Form() bool { return len(l.Jobs) > 0 || l.Selected > 0 }
 
+// Continue returns the parameters of the page that continues a search.
+func (l *jobList) Continue(s *searchState) url.Values {
+	v := maps.Clone(l.Kept)
+	v.Set("on", s.On)
+	v.Set("patient", "1")
+	return v
+}
+
 // addLinks sets the links to the first and next pages. The links keep this page's parameters.
 func (l *jobList) addLinks(given url.Values) {
-	of := withoutParams(given, slices.Concat(flashParams, []string{"after", "db", "pick"})...)
-	if given.Get("after") != "" {
+	of := withoutParams(given, slices.Concat(flashParams, []string{"after", "on", "patient", "db", "pick"})...)
+	if given.Get("after") != "" || given.Get("on") != "" {
 		l.First = of
 	}
 	if l.Next != nil {

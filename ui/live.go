@@ -15,6 +15,8 @@ import (
 const (
 	maxViewers   = 100                    // maximum number of streams per file
 	tickEvery    = 250 * time.Millisecond // minimum interval between ticks
+	restShare    = 50                     // and its minimum as a multiple of the time in which the pages were served after a tick
+	longestRest  = 10 * time.Second       // but not more than this
 	heartbeat    = 15 * time.Second
 	streamWrite  = 5 * time.Second // write timeout of a stream
 	streamOpener = 2048            // bytes of padding, because some proxies buffer the start of a response
@@ -23,9 +25,10 @@ const (
 // viewers tracks the pages that show a file. While pages are open, a single goroutine follows the file on
 // behalf of all of them.
 type viewers struct {
-	mu   sync.Mutex
-	open map[chan struct{}]bool
-	stop context.CancelFunc // stops the goroutine; nil if it is not running
+	mu    sync.Mutex
+	open  map[chan struct{}]bool
+	stop  context.CancelFunc // stops the goroutine; nil if it is not running
+	spent time.Duration      // time in which pages were served since the last tick
 }
 
 var errTooMany = errors.New("too many pages are open")
@@ -81,11 +84,33 @@ func (v *viewers) follow(ctx context.Context, h *Handler, db *honker.DB) {
 			return
 		}
 		v.tick(ctx)
+		v.rest(ctx)
+	}
+}
+
+// rest waits until the next tick may be sent. Open pages reload after each tick, so the ticks of pages that are expensive or
+// many are rare.
+func (v *viewers) rest(ctx context.Context) {
+	began := time.Now()
+	for wait := tickEvery; wait > 0 && ctx.Err() == nil; wait = v.restTime() - time.Since(began) {
 		select {
-		case <-time.After(tickEvery):
+		case <-time.After(wait):
 		case <-ctx.Done():
 		}
 	}
+}
+
+func (v *viewers) restTime() time.Duration {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return min(restShare*v.spent, longestRest)
+}
+
+// served adds the time in which a page was served.
+func (v *viewers) served(took time.Duration) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.spent += took
 }
 
 func (v *viewers) tick(ctx context.Context) {
@@ -94,6 +119,7 @@ func (v *viewers) tick(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
+	v.spent = 0
 	for ticks := range v.open {
 		select {
 		case ticks <- struct{}{}:

@@ -8,12 +8,15 @@ import (
 	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
 	"github.com/honker-go/honker/ui"
 )
@@ -185,17 +188,81 @@ func TestLive_NoFlush(t *testing.T) {
 func TestLive_Fragment(t *testing.T) {
 	db, h := open(t, nil)
 	enqueue(t, db)
-	first := get(h, "/", "Honker-Fragment", "1")
+	first := get(h, "/jobs", "Honker-Fragment", "1")
 	require.Equal(t, http.StatusOK, first.Code)
 	require.NotContains(t, first.Body.String(), "<html")
 	tag := first.Header().Get("ETag")
 	require.NotEmpty(t, tag)
-	require.Equal(t, http.StatusNotModified, get(h, "/", "Honker-Fragment", "1", "If-None-Match", tag).Code)
+	require.Equal(t, http.StatusNotModified, get(h, "/jobs", "Honker-Fragment", "1", "If-None-Match", tag).Code)
 	enqueue(t, db)
-	second := get(h, "/", "Honker-Fragment", "1", "If-None-Match", tag)
+	second := get(h, "/jobs", "Honker-Fragment", "1", "If-None-Match", tag)
 	require.Equal(t, http.StatusOK, second.Code)
 	require.NotEqual(t, tag, second.Header().Get("ETag"))
 
 	denied := dashboard(t, db, &ui.Options{})
-	require.Equal(t, http.StatusForbidden, get(denied, "/", "Honker-Fragment", "1", "If-None-Match", tag).Code)
+	require.Equal(t, http.StatusForbidden, get(denied, "/jobs", "Honker-Fragment", "1", "If-None-Match", tag).Code)
+}
+
+// tickCounter is a ResponseWriter that counts the ticks of a stream.
+type tickCounter struct {
+	mu     sync.Mutex
+	header http.Header
+	n      int
+}
+
+func (c *tickCounter) Header() http.Header { return c.header }
+func (c *tickCounter) WriteHeader(int)     {}
+func (c *tickCounter) Flush()              {}
+func (c *tickCounter) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.n += strings.Count(string(b), "event: tick")
+	return len(b), nil
+}
+
+func (c *tickCounter) ticks() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n
+}
+
+// Open pages take at most a fiftieth of the time, however often the file changes: the more it takes to serve them after a
+// tick, the later is the next tick. At least every ten seconds there is a tick.
+func TestLive_Share(t *testing.T) {
+	testkit.FileOnly(t)
+	for _, test := range []struct {
+		pages    int
+		between  time.Duration // of two ticks
+		describe string
+	}{{0, 250 * time.Millisecond, "pages that cost nothing"}, {2, 2 * time.Second, "two pages"}, {20, 10 * time.Second, "pages that are too expensive"}} {
+		synctest.Test(t, func(t *testing.T) {
+			const cost = 20 * time.Millisecond // to serve a page
+			db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
+			h := ui.New(db, &ui.Options{Authorize: func(r *http.Request, _ ui.Access) error {
+				if r.Header.Get("Honker-Fragment") != "" {
+					time.Sleep(cost)
+				}
+				return nil
+			}})
+			defer h.Close()
+			seen := &tickCounter{header: http.Header{}}
+			go h.ServeHTTP(seen, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/events", nil))
+			const span = 40 * time.Second
+			loads, last := 0, 0
+			for began := time.Now(); time.Since(began) < span; time.Sleep(125 * time.Millisecond) {
+				enqueue(t, db)
+				if n := seen.ticks(); n > last {
+					last = n
+					for range test.pages {
+						require.Equal(t, http.StatusOK, get(h, "/batches", "Honker-Fragment", "1").Code)
+						loads++
+					}
+				}
+			}
+			require.InDelta(t, span/test.between, last, float64(span/test.between)/4+1, test.describe)
+			if test.between < 10*time.Second {
+				require.LessOrEqual(t, time.Duration(loads)*cost, span/40, test.describe)
+			}
+		})
+	}
 }

@@ -2,93 +2,103 @@ package ui
 
 import (
 	"html/template"
-	"strings"
 	"time"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
 )
 
-// queuesPerPage is the maximum number of queues on the overview page, which has a chart for each
-// queue.
-const queuesPerPage = 100
-
 type overview struct {
-	Problems     []wrong
+	Lead         string
+	Problems     []trouble
 	MoreProblems int
-	Queues       []queueRow
-	Search       string
-	Found        int
-	From         int // index of the first queue on this page
-	Next         int // index of the first queue on the next page; 0 on the last page
+	Numbers      []number
 	Chart        template.HTML
 	Traffic      legend
-	AsOf         time.Time // time of the counts if they were cached
-}
-
-// queueRow is a row in the overview.
-type queueRow struct {
-	honker.QueueStats
-	Spark template.HTML
-	Late  bool // whether the oldest job has been ready for more than a minute
+	Span         string
+	Spans        []string
+	Strips       []waitStrip
+	Table        *queueTable
 }
 
 func overviewPage(c *call) serve {
-	search := c.params.text("q", maxText)
-	from := int(c.params.integer("from", 0, maxNumber, 0))
+	view, span := c.queueView(), c.params.choice("span", "1h", "24h", "7d")
 	return func() error {
-		o, err := c.overview(search, from)
+		o, err := c.overview(view, span)
 		if err != nil {
 			return err
 		}
-		v := view{name: "overview", title: "Overview", data: o}
-		for _, q := range o.Queues {
-			v.next = sooner(v.next, q.NextAt)
-		}
-		return c.show(v)
+		return c.showQueues("overview", "", "Overview", o, o.Table)
 	}
 }
 
-func (c *call) overview(search string, from int) (*overview, error) {
-	all, err := admin.Queues(c.ctx, c.db)
+func (c *call) overview(view queueView, span string) (*overview, error) {
+	s, err := c.survey()
 	if err != nil {
 		return nil, err
 	}
-	o := &overview{Search: search, From: from}
-	if o.Problems, o.MoreProblems, err = c.problems(); err != nil {
-		return nil, err
-	}
-	for _, q := range all {
-		if !strings.Contains(q.Queue, search) {
-			continue
-		}
-		if o.Found++; o.Found <= from || len(o.Queues) == queuesPerPage {
-			continue
-		}
-		o.Queues = append(o.Queues, queueRow{QueueStats: q, Late: late(q, c.now)})
-		if c.now.Sub(q.AsOf) > 2*time.Second {
-			o.AsOf = sooner(o.AsOf, q.AsOf)
-		}
-	}
-	if o.Found > from+len(o.Queues) {
-		o.Next = from + len(o.Queues)
-	}
-	return o, c.overviewTraffic(o)
+	o := &overview{Span: span, Spans: []string{"1h", "24h", "7d"}, Strips: strips(s)}
+	groups := admin.GroupProblems(s.problems)
+	o.Lead = leadOf(groups)
+	o.Problems, o.MoreProblems = c.troubles(groups)
+	o.Numbers = c.numbers(s)
+	view.limit = rowsInOverview
+	o.Table = c.queueTable(s, view)
+	return o, c.overviewTraffic(o, s)
 }
 
-func (c *call) overviewTraffic(o *overview) error {
-	all, err := admin.TrafficAll(c.ctx, c.db, c.now.Add(-time.Hour))
-	if err != nil {
-		return err
+func (c *call) overviewTraffic(o *overview, s *survey) error {
+	part := spans[o.Span]
+	all := s.total
+	if o.Span != "1h" {
+		since := c.now.Add(-time.Duration(part.parts-1) * part.length)
+		minutes, err := admin.TrafficSteps(c.ctx, c.db, "", since, part.length)
+		if err != nil {
+			return err
+		}
+		all = buckets(minutes, c.now, part.parts, part.length)
 	}
-	total := buckets(all[""], c.now, 60, time.Minute)
-	o.Chart, o.Traffic = chart(total, "15:04"), legendOf(total)
-	for i, q := range o.Queues {
-		o.Queues[i].Spark = spark(buckets(all[q.Queue], c.now, 60, time.Minute))
-	}
+	o.Chart, o.Traffic = chart(all, part.kind), legendOf(all)
 	return nil
 }
 
+// survey holds the facts about all queues of a file, read once for a page.
+type survey struct {
+	now      time.Time
+	queues   []honker.QueueStats
+	problems []admin.Problem
+	workers  []admin.WorkerInfo
+	traffic  map[string][]bucket // minutes of the last hour, keyed by queue
+	total    []bucket
+}
+
+// hour is the number of minutes for which a survey has the traffic.
+const hour = 60
+
+func (c *call) survey() (*survey, error) {
+	s := &survey{now: c.now, traffic: map[string][]bucket{}}
+	var err error
+	if s.queues, s.problems, err = c.state(); err != nil {
+		return nil, err
+	}
+	c.file.badges.keep(c.badgesOf(s.queues, s.problems), s.problems, c.now)
+	if s.workers, err = admin.Workers(c.ctx, c.db); err != nil {
+		return nil, err
+	}
+	traffic, err := admin.TrafficAll(c.ctx, c.db, c.now.Add(-time.Hour))
+	if err != nil {
+		return nil, err
+	}
+	for name, minutes := range traffic {
+		s.traffic[name] = buckets(minutes, c.now, hour, time.Minute)
+	}
+	if s.total = s.traffic[""]; s.total == nil {
+		s.total = buckets(nil, c.now, hour, time.Minute)
+	}
+	return s, nil
+}
+
+// late reports whether a queue's oldest job has been ready for more than a minute.
 func late(q honker.QueueStats, now time.Time) bool {
 	return !q.OldestReady.IsZero() && now.Sub(q.OldestReady) > time.Minute && q.Pause == nil
 }

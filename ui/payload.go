@@ -23,6 +23,8 @@ type payload struct {
 	Hidden bool   // hidden by Options.Redact
 	Sealed string // key ID if the payload is sealed and was not opened
 	Bytes  int    // stored size in bytes
+	JSON   bool   // whether Text is JSON as it was stored, or decoded by the DB's codec if Opened is set
+	Opened bool
 	Line   string // beginning of the payload on a single line
 }
 
@@ -36,6 +38,7 @@ func (c *call) payloadOf(queue string, stored json.RawMessage, limit int) payloa
 		}
 	}
 	p.Line = cut(120, strings.Join(strings.Fields(string(stored[:min(len(stored), 400)])), " "))
+	p.JSON = json.Valid(stored)
 	p.Text, p.Cut = layOut(stored, limit)
 	return p
 }
@@ -47,7 +50,9 @@ func (c *call) arguments(j *honker.JobInfo, limit int) payload {
 	case err != nil, bytes.Equal(opened, j.Payload), !c.can("unseal", j.Queue):
 		return c.stored(j, limit)
 	}
-	return c.payloadOf(j.Queue, opened, limit)
+	p := c.payloadOf(j.Queue, opened, limit)
+	p.Opened = true
+	return p
 }
 
 // stored returns a job's arguments without decoding them. For sealed arguments it returns only the key ID and the

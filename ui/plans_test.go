@@ -19,6 +19,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // recorder is a connector that records its connections' queries while on is set.
@@ -83,7 +84,8 @@ func (c *recorded) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.T
 
 // small lists the tables with a row per queue, topic, worker, lock and so on. Other tables grow with the work done.
 var small = []string{"_honker_locks", "_honker_rate_limits", "_honker_scheduler_tasks", "_honkerx_schedules", "_honker_stream_consumers", "_honkerx_consumers",
-	"_honkerx_meta", "_honkerx_queues", "_honkerx_retention", "_honkerx_workers", "_honkerx_groups", "_honkerx_group_members"}
+	"_honkerx_meta", "_honkerx_queues", "_honkerx_retention", "_honkerx_workers", "_honkerx_groups", "_honkerx_group_members",
+	"_honkerx_relay_queues", "_honkerx_relay_partitions", "_honkerx_dispatch_presence"}
 
 var (
 	scans   = regexp.MustCompile(`\bSCAN (\w+)`)
@@ -151,6 +153,7 @@ func attached(t *testing.T) (*honker.DB, *sql.DB, *recorder) {
 // No page reads a growing table in full. All statements use an index or stop at a limit. Their plans are in
 // internal/sqlite/store/testdata/plans.golden.
 func TestPages_Plans(t *testing.T) {
+	testkit.FileOnly(t)
 	db, pool, r := attached(t)
 	something(t, db)
 	require.NoError(t, queue(db, "mails").SetLimits(context.Background(), honker.Limits{Running: 3, PerKey: 1}))
@@ -164,7 +167,7 @@ func TestPages_Plans(t *testing.T) {
 			require.Less(t, get(h, "/dead?"+filter).Code, 500, filter)
 			form, err := url.ParseQuery(filter)
 			require.NoError(t, err)
-			for _, verb := range []string{"requeue", "discard", "cancel", "run-now"} { // dry runs
+			for _, verb := range []string{"requeue", "discard", "bury", "cancel", "run-now"} { // dry runs
 				require.Less(t, ask(h, http.MethodPost, "/"+verb, form).Code, 500, "%s %s", verb, filter)
 			}
 		}
@@ -184,6 +187,7 @@ func TestPages_Plans(t *testing.T) {
 
 // fault detects statements that read a growing table in full.
 func TestPages_PlansFound(t *testing.T) {
+	testkit.FileOnly(t)
 	_, pool, _ := attached(t)
 	for query, want := range map[string]string{
 		"SELECT count(*) FROM _honker_live":                                      "reads the whole of _honker_live",

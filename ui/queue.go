@@ -3,6 +3,7 @@ package ui
 import (
 	"encoding/json"
 	"html/template"
+	"slices"
 	"time"
 
 	"github.com/honker-go/honker"
@@ -19,47 +20,55 @@ func queueOf(db *honker.DB, name string) *honker.Queue[rawJSON] {
 // headRows is the maximum number of rows in each list on a page with several lists.
 const headRows = 20
 
+// turnRows is the maximum number of next jobs on a queue's page.
+const turnRows = 10
+
+// queuePageData is the template data for a queue's page.
 type queuePageData struct {
 	honker.QueueStats
 	Retention honker.QueueRetention
+	Answer    *answer
+	Pills     []tag
+	Tiles     []tile
 	Turn      []jobRow // next jobs in claim order
-	Running   []jobRow
+	Running   []jobRow // longest running first
 	Keys      []honker.KeyStats
-	Errors    []deadGroup // errors in the last hour
+	Errors    []errorKind   // kinds of errors, most jobs first
+	Attempts  template.HTML // attempts of the jobs that wait for another one
 	Schedules []honker.ScheduleInfo
 	Workers   []workerRow
-	Why       *admin.Explanation
 	Span      string
 	Spans     []string
 	Chart     template.HTML
 	Traffic   legend
-	Wait, Ran time.Duration // averages over the chart's period
-	Late      bool
 	Old       bool // whether the counts were cached
 	Enqueue   bool
+	Form      string // form to open
 }
 
 // spans maps the values of the "span" parameter to chart intervals.
 var spans = map[string]struct {
 	parts  int
 	length time.Duration
-	layout string
+	kind   string // see layouts
 }{
-	"1h":  {60, time.Minute, "15:04"},
-	"24h": {96, 15 * time.Minute, "Jan 2 15:04"},
-	"7d":  {168, time.Hour, "Jan 2 15:04"},
+	"1h":  {60, time.Minute, "clock"},
+	"24h": {96, 15 * time.Minute, "day"},
+	"7d":  {168, time.Hour, "day"},
 }
 
 func queuePage(c *call) serve {
 	name := c.params.name("name")
 	over := c.params.choice("span", "1h", "24h", "7d")
+	form := c.params.choice("form", "", "pause", "limits", "retention", "enqueue")
 	c.access.Queue = name
 	return func() error {
 		d, err := c.queueData(name, over)
 		if err != nil {
 			return err
 		}
-		return c.show(view{name: "queue", title: "Queue " + cut(80, name), data: d, next: d.NextAt})
+		d.Form = form
+		return c.show(view{name: "queue", nav: "queues", title: "Queue " + cut(80, name), data: d, next: d.NextAt})
 	}
 }
 
@@ -73,48 +82,50 @@ func (c *call) queueData(name, over string) (*queuePageData, error) {
 	}
 	d := &queuePageData{
 		QueueStats: r.QueueStats, Retention: r.Retention, Keys: r.Keys[:min(len(r.Keys), headRows)],
-		Turn: c.rows(r.Next), Running: c.rows(r.Running), Schedules: r.Schedules, Why: r.Why, Enqueue: c.h.opts.Enqueue,
-		Late: late(r.QueueStats, c.now), Old: c.now.Sub(r.AsOf) > 2*time.Second,
+		Turn: c.rows(r.Next[:min(len(r.Next), turnRows)]), Schedules: r.Schedules, Enqueue: c.h.opts.Enqueue, Old: c.now.Sub(r.AsOf) > 2*time.Second,
 	}
-	f := &admin.JobFilter{Queues: []string{name}, DiedSince: c.now.Add(-time.Hour)}
-	d.Errors = groupsOf(f, r.Dead, 5)
+	if d.Running, err = c.runningRows(name, r.Running); err != nil {
+		return nil, err
+	}
+	d.Errors, d.Attempts = c.errorKinds(r), attemptsSpent(r)
 	for _, w := range r.Workers[:min(len(r.Workers), headRows)] {
 		d.Workers = append(d.Workers, workerRow{w, meter(w.Running, w.Slots)})
 	}
 	all := buckets(r.Traffic, c.now, part.parts, part.length)
 	d.Span, d.Spans = over, []string{"1h", "24h", "7d"}
-	d.Chart, d.Traffic = chart(all, part.layout), legendOf(all)
-	var claimed, ended int64
-	for _, m := range r.Traffic {
-		claimed, ended = claimed+m.Claimed, ended+m.Acked+m.Retried+m.Died
-		d.Wait, d.Ran = d.Wait+m.Wait, d.Ran+m.Ran
-	}
-	d.Wait, d.Ran = d.Wait/time.Duration(max(claimed, 1)), d.Ran/time.Duration(max(ended, 1))
-	return d, nil
-}
-
-// tile is a number shown on a queue's page.
-type tile struct {
-	Text string
-	Link countLink
-}
-
-// Tiles returns the numbers to show for a queue. Rarely used numbers are omitted if they are zero.
-func (p *page) Tiles(q honker.QueueStats) (tiles []tile) {
-	for _, t := range []struct {
-		text   string
-		n      honker.Count
-		phase  honker.Phase
-		always bool
-	}{
-		{"Ready", q.Ready, honker.PhaseReady, true}, {"Running", q.Running, honker.PhaseRunning, true},
-		{"Lapsed", q.Lapsed, honker.PhaseLapsed, false}, {"Scheduled", q.Scheduled, honker.PhaseScheduled, true},
-		{"Held", q.Held, honker.PhaseHeld, false}, {"Expired", q.Expired, honker.PhaseExpired, false},
-		{"Dead", q.Dead, honker.PhaseDead, true},
-	} {
-		if t.always || t.n.N > 0 {
-			tiles = append(tiles, tile{t.text, p.Count(t.n, string(t.phase), q.Queue)})
+	d.Chart, d.Traffic = chart(all, part.kind), legendOf(all)
+	if over != "1h" {
+		if all, err = c.lastHour(name); err != nil {
+			return nil, err
 		}
 	}
-	return tiles
+	d.Tiles = c.tiles(r, all)
+	d.Pills = pillsOf(r, lately(all))
+	d.Answer, err = c.answerQueue(r)
+	return d, err
+}
+
+// lastHour returns a queue's traffic in the minutes of the last hour.
+func (c *call) lastHour(name string) ([]bucket, error) {
+	minutes, err := admin.Traffic(c.ctx, c.db, name, c.now.Add(-time.Hour))
+	return buckets(minutes, c.now, hour, time.Minute), err
+}
+
+// runningRows returns the rows of running jobs, longest running first, and marks slow jobs.
+func (c *call) runningRows(queue string, jobs []honker.JobInfo) ([]jobRow, error) {
+	rows := c.rows(jobs)
+	if len(rows) == 0 {
+		return nil, nil
+	}
+	usual, _, err := admin.UsualRun(c.ctx, c.db, queue)
+	for i, r := range rows {
+		rows[i].Slow = !r.StartedAt.IsZero() && slowness(c.now.Sub(r.StartedAt), usual) > 0
+	}
+	slices.SortStableFunc(rows, func(a, b jobRow) int {
+		if a.StartedAt.IsZero() != b.StartedAt.IsZero() {
+			return boolean(a.StartedAt.IsZero()) - boolean(b.StartedAt.IsZero())
+		}
+		return a.StartedAt.Compare(b.StartedAt)
+	})
+	return rows, err
 }

@@ -54,15 +54,10 @@ type page struct {
 	c         *call
 	View, Nav string
 	Title     string
-	Flash     string
+	Flash     *flash
 	Data      any
 	Next      time.Time
 }
-
-// pageBudget is the maximum duration of a page's search. After that, the page shows the jobs found so far and a
-// link to continue. The budget is small because only one search runs at a time and open pages repeat their searches
-// after every commit.
-var pageBudget = 30 * time.Millisecond
 
 // maxPage is the maximum size of a page in bytes. Browsers are too slow with larger pages.
 const maxPage = 4 << 20
@@ -71,6 +66,7 @@ const maxPage = 4 << 20
 // with an ETag that tells the script whether it has changed.
 func (c *call) show(v view) error {
 	if c.fragment {
+		defer func() { c.file.viewers.served(time.Since(c.began)) }()
 		return c.showFragment(v)
 	}
 	return c.render(http.StatusOK, v)
@@ -157,11 +153,12 @@ func (c *call) url(path string, v url.Values) string {
 	return path + "?" + v.Encode()
 }
 
-// values builds parameters from alternating names and values.
+// values builds parameters from alternating names and values. It omits empty text and the number 0.
 func values(pairs ...any) url.Values {
 	v := url.Values{}
 	for i := 0; i+1 < len(pairs); i += 2 {
-		if s := fmt.Sprint(pairs[i+1]); s != "" && s != "0" {
+		_, text := pairs[i+1].(string)
+		if s := fmt.Sprint(pairs[i+1]); s != "" && (text || s != "0") {
 			v.Add(fmt.Sprint(pairs[i]), s)
 		}
 	}
@@ -186,7 +183,7 @@ func (p *page) Here() string { return p.c.here() }
 func (c *call) here() string {
 	v := url.Values{}
 	if c.params != nil {
-		v = withoutParams(c.params.values, slices.Concat(selectionParams, flashParams)...)
+		v = withoutParams(c.params.values, slices.Concat(selectionParams, flashParams, []string{"patient"})...)
 	}
 	name := c.r.URL.Path[strings.LastIndexByte(c.r.URL.Path, '/')+1:]
 	return c.url(name, v)

@@ -1,8 +1,9 @@
 package ui
 
 import (
-	"fmt"
+	"cmp"
 	"html/template"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,15 +14,21 @@ import (
 type schedulesPageData struct {
 	Schedules []scheduleRow
 	Leaders   *admin.LeaderInfo
+	Missed    []string // names of schedules whose last time was skipped or has passed
+	Others    int      // number of schedules that are not shown
+	Zone      string   // of this process
 }
 
 type scheduleRow struct {
-	honker.ScheduleInfo
-	Payload  payload
-	Next     []time.Time
-	Broken   string // error if the next times cannot be computed
-	Overdue  bool
-	Calendar template.HTML // run times in the next 24 hours
+	admin.ScheduleReport
+	Payload   payload
+	Next      []time.Time
+	Broken    string // error if the next times cannot be computed
+	Overdue   bool
+	SkippedIt bool // the last time was skipped
+	Dot       string
+	Strip     template.HTML // the day before now and the day after
+	rank      int
 }
 
 // schedulesPerPage is the maximum number of schedules on the page. The page computes the next times of
@@ -30,8 +37,8 @@ const schedulesPerPage = 200
 
 func schedulesPage(c *call) serve {
 	return func() error {
-		d := &schedulesPageData{}
-		all, err := c.db.Scheduler().List(c.ctx)
+		d := &schedulesPageData{Zone: c.now.Format("MST, UTC-07:00")}
+		all, err := admin.Schedules(c.ctx, c.db)
 		if err != nil {
 			return err
 		}
@@ -40,52 +47,43 @@ func schedulesPage(c *call) serve {
 		}
 		v := view{name: "schedules", nav: "schedules", title: "Schedules", data: d}
 		for _, s := range all[:min(len(all), schedulesPerPage)] {
-			d.Schedules = append(d.Schedules, c.scheduleRow(s))
+			row := c.scheduleRow(s)
+			d.Schedules = append(d.Schedules, row)
+			if row.Overdue || row.SkippedIt {
+				d.Missed = append(d.Missed, s.Name)
+			}
 			if s.Enabled {
 				v.next = sooner(v.next, s.NextFireAt.Add(time.Second))
 			}
 		}
+		d.Others = len(all) - len(d.Schedules)
+		slices.SortStableFunc(d.Schedules, func(a, b scheduleRow) int {
+			return cmp.Or(cmp.Compare(b.rank, a.rank), strings.Compare(a.Name, b.Name))
+		})
 		return c.show(v)
 	}
 }
 
-func (c *call) scheduleRow(s honker.ScheduleInfo) scheduleRow {
-	row := scheduleRow{ScheduleInfo: s, Payload: c.payloadOf(s.Queue, s.Payload, shortText)}
+func (c *call) scheduleRow(s admin.ScheduleReport) scheduleRow {
+	row := scheduleRow{ScheduleReport: s, Payload: c.payloadOf(s.Queue, s.Payload, shortText), Dot: "idle"}
 	row.Overdue = s.Enabled && c.now.Sub(s.NextFireAt) > 2*time.Second
+	row.SkippedIt = s.LastSkipAt.After(s.LastFireAt)
 	times, err := c.db.Scheduler().Next(c.ctx, s.Name, 100)
 	if err != nil {
 		row.Broken = cut(300, err.Error())
-		return row
 	}
-	row.Next = times[:min(len(times), 5)]
-	if s.Enabled {
-		row.Calendar = calendar(times, c.now)
+	row.Next = times[:min(len(times), 3)]
+	if s.LastJob != 0 {
+		row.Dot = "good"
 	}
+	switch {
+	case !s.Enabled:
+		row.Dot = "paused"
+	case row.Broken != "" || row.Overdue || s.LastPhase == honker.PhaseDead:
+		row.rank, row.Dot = rankError, "bad"
+	case row.SkippedIt:
+		row.rank, row.Dot = rankWarn, "warn"
+	}
+	row.Strip = scheduleStrip(s, times, c.now)
 	return row
-}
-
-// calendar renders a strip of 24 hours with a mark for each of the given times. If all of them are within 24
-// hours, the schedule may fire more often than the caller has computed, and the label says so.
-func calendar(times []time.Time, now time.Time) template.HTML {
-	const width = 288 // each unit is five minutes
-	start := now.Truncate(5 * time.Minute)
-	var marks strings.Builder
-	n := 0
-	for _, t := range times {
-		x := int(t.Sub(start) / (5 * time.Minute))
-		if x < 0 || x >= width {
-			continue
-		}
-		n++
-		fmt.Fprintf(&marks, "M%d 3v16", x)
-	}
-	label := "no fire in the next 24 hours"
-	if n > 0 {
-		label = plural(n, "fire") + " in the next 24 hours"
-	}
-	if n == len(times) && n > 0 {
-		label = "more than " + label
-	}
-	return template.HTML(fmt.Sprintf(`<svg class="calendar" viewBox="0 0 %d 22" preserveAspectRatio="none" role="img" aria-label="%s"><title>%s</title>`+
-		`<rect class="bed" width="%d" height="22"/><path class="fire" d="%s"/></svg>`, width, label, label, width, marks.String()))
 }

@@ -44,16 +44,7 @@ func (c *call) selected(list *admin.JobFilter) *admin.JobFilter {
 }
 
 // backTo returns the URL page with a selection.
-func backTo(page string, ids []int64) string {
-	u, err := url.Parse(page)
-	if err != nil {
-		return page
-	}
-	q := u.Query()
-	q.Set("selected", packIDs(ids))
-	u.RawQuery = q.Encode()
-	return u.String()
-}
+func backTo(page string, ids []int64) string { return with(page, "selected", packIDs(ids)) }
 
 // turnPage redirects from a list's form to the requested page and puts the selection into the page's
 // URL.
@@ -66,6 +57,9 @@ func (c *call) turnPage(ids []int64) error {
 	}
 	if len(ids) > 0 {
 		v.Set("selected", packIDs(ids))
+	}
+	if v.Has("on") {
+		v.Set("patient", "1") // the operator has asked to go on
 	}
 	return c.lead(c.url("jobs", v))
 }
@@ -83,7 +77,7 @@ func (l *jobList) addSelection(ids []int64, given url.Values) {
 	}
 	l.Selected, l.Others, l.Elsewhere, l.Full = len(ids), len(others), packIDs(others), len(ids) == maxList
 	l.Unselect = withoutParams(given, slices.Concat(selectionParams, flashParams)...)
-	l.Kept = withoutParams(l.Unselect, "after", "db")
+	l.Kept = withoutParams(l.Unselect, "after", "on", "patient", "db")
 }
 
 func withoutParams(given url.Values, names ...string) url.Values {

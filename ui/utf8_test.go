@@ -17,6 +17,7 @@ import (
 // Pages are valid even if other programs have written names that are BLOBs or invalid UTF-8. Such names have no links or
 // verbs, and all other links work.
 func TestPages_NamesWithoutText(t *testing.T) {
+	testkit.FileOnly(t)
 	db, h := open(t, &ui.Options{Authorize: ui.AllowAll, Enqueue: true})
 	something(t, db)
 	for _, name := range []string{`CAST(x'6dff' AS TEXT)`, `x'ff00'`, `CAST(x'6100' AS TEXT)`, `x'626c6f62'`} {

@@ -3,8 +3,10 @@ package ui
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
@@ -38,7 +40,21 @@ func (c *call) asks(title, effect, button string, back string, change func() (bo
 				d.Fields[name] = all
 			}
 		}
-		return c.render(http.StatusOK, view{name: "confirm", title: title, data: d})
+		return c.render(http.StatusOK, view{name: "confirm", nav: navOf(back), title: title, data: d})
+	}
+}
+
+// navOf returns the menu's entry for the page that a form was sent from.
+func navOf(back string) string {
+	switch name, _, _ := strings.Cut(back, "?"); name {
+	case "queue", "job", "stream", "relay":
+		return name + "s"
+	case "run":
+		return "flows"
+	case "./":
+		return ""
+	default:
+		return name
 	}
 }
 
@@ -54,6 +70,9 @@ func pauseAction(c *call) serve {
 	if d := c.params.span("for"); d > 0 {
 		opts.Until = c.now.Add(d)
 	}
+	if opts.Key == "" {
+		back = with(back, "in", name)
+	}
 	return c.changes(back, func() (bool, error) {
 		_, err := queueOf(c.db, name).Pause(c.ctx, opts)
 		return err == nil, err // pausing a paused queue updates the reason
@@ -62,12 +81,10 @@ func pauseAction(c *call) serve {
 
 func resumeAction(c *call) serve {
 	name, key, back := c.queueName(), c.params.text("key", maxText), c.back()
-	return c.changes(back, func() (bool, error) {
-		if key != "" {
-			return queueOf(c.db, name).ResumeKey(c.ctx, key)
-		}
-		return queueOf(c.db, name).Resume(c.ctx)
-	})
+	if key != "" {
+		return c.changes(back, func() (bool, error) { return queueOf(c.db, name).ResumeKey(c.ctx, key) })
+	}
+	return c.changes(with(back, "in", name), func() (bool, error) { return queueOf(c.db, name).Resume(c.ctx) })
 }
 
 func limitsAction(c *call) serve {
@@ -88,16 +105,45 @@ func limitsAction(c *call) serve {
 	})
 }
 
+// retentionAction sets the retention of a queue or of a topic.
 func retentionAction(c *call) serve {
-	p, name, back := c.params, c.queueName(), c.back()
-	keep := func(prefix string) honker.Retention {
-		return honker.Retention{MaxCount: p.integer(prefix+"_count", 0, 1<<40, 0), MaxAge: p.span(prefix + "_age")}
+	if c.params.one("topic") != "" {
+		return c.topicRetention()
 	}
-	r := honker.QueueRetention{Done: keep("done"), Dead: keep("dead")}
+	name, back := c.queueName(), c.back()
+	r := honker.QueueRetention{Done: c.keep("done"), Dead: c.keep("dead")}
 	return c.changes(back, func() (bool, error) {
 		err := queueOf(c.db, name).SetRetention(c.ctx, r)
 		return err == nil, err
 	})
+}
+
+// keep reads the retention in the form fields with a prefix.
+func (c *call) keep(prefix string) honker.Retention {
+	return honker.Retention{MaxCount: c.params.integer(prefix+"_count", 0, 1<<40, 0), MaxAge: c.params.span(prefix + "_age")}
+}
+
+// topicRetention asks with the number of events that the retention will delete, and sets it.
+func (c *call) topicRetention() serve {
+	topic, r, back := c.params.name("topic"), c.keep("keep"), c.back()
+	set := func() (bool, error) {
+		err := streamOf(c.db, topic).SetRetention(c.ctx, r)
+		return err == nil, err
+	}
+	if c.params.flag("confirm") {
+		return c.changes(back, set)
+	}
+	return func() error {
+		p, err := admin.PreviewRetention(c.ctx, c.db, topic, r)
+		if err != nil {
+			return err
+		}
+		effect := fmt.Sprintf("The next maintenance deletes %s of %s.", num(p.Deletes), plural(p.Events, "event"))
+		if p.Kept > 0 {
+			effect += fmt.Sprintf(" %s more are kept until %s has read them.", num(p.Kept), p.PinnedBy)
+		}
+		return c.asks("Set the retention of "+quoted(topic), effect, "Set", back, set)()
+	}
 }
 
 func enqueueAction(c *call) serve {
@@ -150,7 +196,62 @@ func (c *call) deadEvent(change func(g *honker.Group[rawJSON], offset int64) (bo
 }
 
 func redeliverAction(c *call) serve {
+	if c.params.flag("all") {
+		return c.redeliverAll()
+	}
 	return c.deadEvent(func(g *honker.Group[rawJSON], offset int64) (bool, error) { return g.Redeliver(c.ctx, offset) })
+}
+
+// redeliverAll asks, and then redelivers a group's dead events for at most actionTime. The page that follows shows how many
+// are left.
+func (c *call) redeliverAll() serve {
+	topic, group, back := c.params.name("topic"), c.params.name("group"), c.back()
+	return func() error {
+		g := streamOf(c.db, topic).Group(group, nil)
+		info, err := g.Info(c.ctx)
+		if err != nil {
+			return err
+		}
+		title := "Redeliver " + plural(info.Dead, "dead event") + " of " + quoted(group)
+		if !c.params.flag("confirm") {
+			return c.asks(title, "They are delivered again in their order, each with all its attempts.", "Redeliver all", back, nil)()
+		}
+		ctx, cancel := context.WithTimeout(c.ctx, actionTime)
+		defer cancel()
+		extend(c.w, actionTime+streamWrite)
+		n, err := redeliverDead(ctx, g)
+		if n > 0 {
+			c.changed(n)
+		}
+		switch {
+		case err != nil && !timedOut(ctx, err):
+			return err
+		case n == 0:
+			return c.redirect(back, "nothing", 0, 0)
+		}
+		return c.redirect(back, "redeliver", n, 0)
+	}
+}
+
+// redeliverDead redelivers the events of g that are dead now. An event may die again in the meantime.
+func redeliverDead(ctx context.Context, g *honker.Group[rawJSON]) (n int64, err error) {
+	var dead []int64
+	for e, err := range g.Dead(ctx) {
+		if e == nil {
+			return 0, err
+		}
+		dead = append(dead, e.Offset)
+	}
+	for _, offset := range dead {
+		did, err := g.Redeliver(ctx, offset)
+		if err != nil {
+			return n, err
+		}
+		if did {
+			n++
+		}
+	}
+	return n, nil
 }
 
 func discardEventAction(c *call) serve {
@@ -218,7 +319,16 @@ func maintainAction(c *call) serve {
 func checkAction(c *call) serve {
 	back := c.back()
 	return func() error {
-		c.file.checker.start(c.h, c.db)
+		c.file.check.start(c.h, c.db.Check)
 		return c.redirect(back, "check", 0, 0)
 	}
+}
+
+// vacuumAction asks, and then rebuilds the file in the background, because that can take longer than a request may.
+func vacuumAction(c *call) serve {
+	return c.asks("Vacuum the file", "The file is rebuilt without its free pages. Nothing can be written until that is done. "+
+		"It needs as much disk as the rest of the file. If this process ends meanwhile, the file stays as it is.", "Vacuum", c.back(), func() (bool, error) {
+		c.file.vacuum.start(c.h, func(ctx context.Context) error { return admin.Vacuum(c.inName(ctx), c.db) })
+		return true, nil
+	})
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // workersPerPage is the maximum number of workers on the page.
-const workersPerPage = 500
+const workersPerPage = 200
 
 type workersPageData struct {
 	Workers []workerRow

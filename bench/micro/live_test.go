@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,6 +51,43 @@ func BenchmarkStream_Live(b *testing.B) {
 	benchLive(b, s, func() time.Time { return <-came })
 	cancel()
 	<-done
+}
+
+// BenchmarkStream_LiveMany measures the latency from a publish to each of 100 idle subscribers. The allocations are those
+// for the publish and for all subscribers.
+func BenchmarkStream_LiveMany(b *testing.B) {
+	const subscribers = 100
+	db := openBench(b, nil)
+	s := honker.NewStream[int](db, "bench", nil)
+	came := make(chan time.Time, subscribers)
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for i := range subscribers {
+		all.Go(func() {
+			for _, err := range s.Subscribe(ctx, strconv.Itoa(i), &honker.SubscribeOptions{SaveEvery: -1, SaveInterval: -1}) {
+				if err != nil {
+					return
+				}
+				came <- time.Now()
+			}
+		})
+	}
+	var took []time.Duration
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		time.Sleep(5 * time.Millisecond) // let the subscribers go to sleep
+		called := time.Now()
+		_, err := s.Publish(context.Background(), i)
+		require.NoError(b, err)
+		for range subscribers {
+			took = append(took, (<-came).Sub(called))
+		}
+	}
+	b.StopTimer()
+	reportQuantiles(b, "call", took)
+	cancel()
+	all.Wait()
 }
 
 // BenchmarkStream_LiveOtherProcess is BenchmarkStream_Live with the subscriber in another process.

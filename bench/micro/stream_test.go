@@ -234,3 +234,33 @@ func ackAll(ctx context.Context, b *testing.B, s *honker.Stream[json.RawMessage]
 		acked.Done()
 	}
 }
+
+// BenchmarkGroup_Work runs a group whose members handle an event at a time with Work.
+func BenchmarkGroup_Work(b *testing.B) {
+	for _, members := range []int{1, 4} {
+		b.Run(fmt.Sprintf("members=%d", members), func(b *testing.B) {
+			db := openBench(b, nil)
+			publishSome(b, db, b.N)
+			g := honker.NewStream[json.RawMessage](db, "bench", nil).Group("workers", nil)
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			var handled sync.WaitGroup
+			handled.Add(b.N)
+			b.ResetTimer()
+			var wg sync.WaitGroup
+			for range members {
+				wg.Go(func() {
+					handle := func(context.Context, *honker.Delivery[json.RawMessage]) error { handled.Done(); return nil }
+					if err := g.Work(ctx, handle, &honker.GroupWorkOptions{Workers: 1}); err != nil && ctx.Err() == nil {
+						b.Error(err)
+					}
+				})
+			}
+			handled.Wait()
+			b.StopTimer()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "deliveries/s")
+			cancel()
+			wg.Wait()
+		})
+	}
+}

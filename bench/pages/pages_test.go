@@ -44,12 +44,20 @@ func BenchmarkUI_Pages(b *testing.B) {
 	fillUI(b, db)
 	h := ui.New(db, &ui.Options{Authorize: ui.AllowAll})
 	b.Cleanup(h.Close)
+	benchPages(b, h)
+}
+
+// benchPages opens each page.
+func benchPages(b *testing.B, h http.Handler) {
+	b.Helper()
 	requirePage(b, h, "")
 	for _, page := range uiPages() {
 		b.Run("/"+page, func(b *testing.B) {
+			before := cpuTime()
 			for b.Loop() {
 				requirePage(b, h, page)
 			}
+			b.ReportMetric(float64((cpuTime()-before).Microseconds())/1000/float64(b.N), "cpu-ms/page")
 			b.ReportMetric(float64(b.Elapsed().Microseconds())/1000/float64(b.N), "ms/page")
 		})
 	}
@@ -58,18 +66,20 @@ func BenchmarkUI_Pages(b *testing.B) {
 // fillUI adds events with consumers, and a week of traffic of a hundred queues.
 func fillUI(b *testing.B, db *honker.DB) {
 	b.Helper()
-	week := 7 * 24 * 60
-	if testing.Short() {
-		week = 100
-	}
 	_, err := db.SQL().Exec(bigEvents, bigfile.Jobs())
 	require.NoError(b, err)
-	_, err = db.SQL().Exec(bigMinutes, week)
+	_, err = db.SQL().Exec(bigMinutes, minutes())
 	require.NoError(b, err)
 	_, err = db.SQL().Exec(bigLate)
 	require.NoError(b, err)
+	join(b, db)
+}
+
+// join adds a consumer and a member of a group.
+func join(b *testing.B, db *honker.DB) {
+	b.Helper()
 	orders := honker.NewStream[int](db, "orders", nil)
-	_, err = orders.SaveOffset(b.Context(), "mail", 1)
+	_, err := orders.SaveOffset(b.Context(), "mail", 1)
 	require.NoError(b, err)
 	_, err = orders.Group("ship", nil).Join(b.Context(), "a")
 	require.NoError(b, err)
@@ -79,4 +89,12 @@ func requirePage(b *testing.B, h http.Handler, page string) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/"+page, nil))
 	require.Equal(b, http.StatusOK, w.Code, w.Body)
+}
+
+// minutes returns the number of minutes with traffic: those of a week.
+func minutes() int {
+	if testing.Short() {
+		return 100
+	}
+	return 7 * 24 * 60
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"strconv"
 
+	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
 )
 
@@ -39,11 +40,39 @@ func commandWords(do admin.Action) []string {
 		return []string{"dead", "requeue", job}
 	case admin.ActionRunJobNow:
 		return []string{"job", "run-now", job}
+	case admin.ActionCancelRunning:
+		return []string{"job", "cancel", "--running", job}
+	case admin.ActionShowRelay:
+		words := []string{"relay", "show", do.Queue}
+		if do.Name != "" {
+			words = append(words, "--family", do.Name)
+		}
+		return words
+	case admin.ActionTriggerSchedule:
+		return []string{"schedule", "trigger", do.Name}
+	case admin.ActionPauseQueue:
+		return []string{"queue", "pause", do.Queue}
 	case admin.ActionResumePaused:
 		if do.Key != "" {
 			return []string{"queue", "resume", do.Queue, "--key", do.Key}
 		}
 		return []string{"queue", "resume", do.Queue}
+	case admin.ActionSeekConsumer:
+		return []string{"consumer", "seek", do.Topic, do.Name, "end"}
+	case admin.ActionDeleteConsumer:
+		return []string{"consumer", "rm", do.Topic, do.Name}
+	case admin.ActionShowSizes:
+		return []string{"sizes"}
+	case admin.ActionSetRetention:
+		switch {
+		case do.Topic != "":
+			return []string{"stream", "retention", do.Topic, "--age", "30d"}
+		case do.Phase == honker.PhaseDead:
+			return []string{"queue", "retention", do.Queue, "--dead", "30d"}
+		}
+		return []string{"queue", "retention", do.Queue, "--done", "1d"}
+	case admin.ActionDeleteGroup:
+		return []string{"group", "rm", do.Topic, do.Name}
 	}
 	return []string{"doctor"} // unknown action from a newer library
 }

@@ -6,12 +6,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/observe"
 )
 
 // copied describes a finished backup.
@@ -105,6 +107,9 @@ that has become much smaller for good.`,
 	a.prints(cmd, vacuumedView)
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		return a.change(ctx, func(db *honker.DB) error {
+			if !admin.IsFile(db) {
+				return admin.Vacuum(ctx, db) // whose error names the substitute
+			}
 			began := time.Now()
 			before, err := sizeOf(ctx, db)
 			if err != nil {
@@ -147,12 +152,37 @@ code 1 if another process maintains the file.`,
 	cmd.Flags().BoolVar(&opts.Once, "once", false, "run a single round")
 	cmd.Flags().Var(spanFlag{&opts.Every}, "every", "time between two rounds; default 1m")
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
-		return a.serve(ctx, nil, func(db *honker.DB) error {
+		var round observe.Maintained
+		observer := &observe.Observer{Maintained: func(m observe.Maintained) { round = m }}
+		return a.serve(ctx, observer, func(db *honker.DB) error {
 			err := db.Maintain(ctx, &opts)
 			if errors.Is(err, honker.ErrLockHeld) {
 				return &coded{code: codeNo, err: err, try: a.command("locks")}
 			}
-			return err
+			if err != nil || !opts.Once {
+				return err
+			}
+			return a.maintained(ctx, db, round)
 		})
 	})
+}
+
+// maintained tells the changes of a round, and the readers that kept events from being deleted.
+func (a *app) maintained(ctx context.Context, db *honker.DB, round observe.Maintained) error {
+	if len(round.Did) == 0 {
+		a.note("there was nothing to do")
+	}
+	for _, c := range round.Did {
+		a.note("%s: %s", c.Name, plural(c.N, "row"))
+	}
+	for _, what := range round.Failed {
+		a.note("%s: failed, see the log", what)
+	}
+	found, err := admin.Problems(ctx, db)
+	for _, p := range found {
+		if p.Code == admin.ProblemPinned {
+			a.note("%s: %s", clean(p.Text), strings.Join(a.commands(p.Actions), ", or "))
+		}
+	}
+	return err
 }

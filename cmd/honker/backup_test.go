@@ -49,7 +49,7 @@ func TestProcess_MaintainOnce(t *testing.T) {
 	require.Equal(t, codeNo, got.code)
 	require.Contains(t, got.err, "try: honker locks")
 	require.NoError(t, lock.Unlock(t.Context()))
-	require.Equal(t, said{}, ran(t, dir, "maintain", "--once"))
+	require.Equal(t, said{err: "there was nothing to do\n"}, ran(t, dir, "maintain", "--once"))
 }
 
 func TestGolden_File(t *testing.T) {

@@ -19,11 +19,12 @@ var batchView = view[admin.BatchInfo]{
 		{"waiting", func(b admin.BatchInfo) cell { return bound(b.Waiting) }},
 		{"running", func(b admin.BatchInfo) cell { return bound(b.Running) }},
 		{"done", func(b admin.BatchInfo) cell { return bound(b.Done) }},
-		{"dead", func(b admin.BatchInfo) cell { return bound(b.Dead) }},
+		{"dead", func(b admin.BatchInfo) cell { return bound(b.Dead).in(deadColor(b.Dead)) }},
 		{"created_at", func(b admin.BatchInfo) cell { return when(b.CreatedAt) }},
 		{"done_at", func(b admin.BatchInfo) cell { return when(b.DoneAt) }},
 	},
-	name: func(b admin.BatchInfo) string { return strconv.FormatInt(b.ID, 10) },
+	name:  func(b admin.BatchInfo) string { return strconv.FormatInt(b.ID, 10) },
+	spare: []string{"open", "created_at"},
 }
 
 func (a *app) batches() *cobra.Command {

@@ -26,10 +26,6 @@ var relayPartitionView = view[admin.RelayPartition]{
 	name: func(p admin.RelayPartition) string { return p.Queue + "/" + strconv.Itoa(p.Partition) },
 }
 
-func (a *app) relay() *cobra.Command {
-	return parent("relay", "List and free blocked partitions of relays", groupChange, a.relayPartitions(), a.relayBreak())
-}
-
 func (a *app) relayPartitions() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "partitions",
@@ -68,7 +64,7 @@ is not saved. The exit code is 1 if there was nothing to free.`,
 	}
 	flags.addTo(cmd)
 	cmd.Annotations = nil // partitions can be printed as names
-	cmd.Flags().StringVar(&family, "family", "", "`name` of the relay; default: the relay without a name")
+	a.addFamily(cmd, &family)
 	a.prints(cmd, relayPartitionView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if len(args) > 1 {

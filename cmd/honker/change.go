@@ -28,7 +28,7 @@ func (c *changing) addTo(cmd *cobra.Command) {
 // unasked lists the commands that change something without asking for confirmation. They also accept --yes, so that
 // scripts don't need to know which commands ask.
 var unasked = []string{
-	"consumer rm", "consumer seek", "dead import", "enqueue", "group rm", "lock break", "lock run", "maintain", "notify", "presence break",
+	"consumer rm", "consumer seek", "dead import", "enqueue", "flow cancel", "flow restart", "flow signal", "group rm", "lock break", "lock run", "maintain", "move", "notify", "presence break",
 	"queue limits", "queue pause", "queue resume", "schedule add", "schedule pause", "schedule resume", "schedule rm", "schedule trigger",
 	"stream publish", "vacuum", "work",
 }
@@ -43,9 +43,11 @@ func acceptYes(root *cobra.Command) {
 
 // verb is an action on a set of jobs.
 type verb struct {
-	name, done string // "requeue", "requeued"
-	what       string // "dead job"
-	none       string // message if none of the given IDs can be changed
+	name, done string   // "requeue", "requeued"
+	what       string   // "dead job"
+	none       string   // message if none of the given IDs can be changed
+	skipped    []string // command for a skipped job, without its ID; nil for honker job show
+	undo       []string // command that undoes the change, without the audit entry; nil if there is none
 	do         func(ctx context.Context, dryRun bool) (*admin.Report, error)
 }
 
@@ -60,6 +62,7 @@ type outcome struct {
 
 	SkippedTotal int64
 	Waiters      int64 // jobs removed because they were waiting for the removed jobs
+	Audit        int64 // audit entry; 0 if nothing was changed
 }
 
 var outcomeView = view[outcome]{columns: []column[outcome]{
@@ -70,6 +73,7 @@ var outcomeView = view[outcome]{columns: []column[outcome]{
 	{"skipped", func(o outcome) cell { return number(o.SkippedTotal) }},
 	{"left", func(o outcome) cell { return number(o.Left) }},
 	{"waiters", func(o outcome) cell { return number(o.Waiters) }},
+	{"audit", func(o outcome) cell { return number(o.Audit) }},
 }}
 
 // apply counts the jobs, asks for confirmation if there is more than one, and performs the action.
@@ -108,7 +112,11 @@ func (a *app) applyTo(ctx context.Context, ids []int64, v verb, c changing) erro
 		return &coded{code: codeNo, err: errors.New(v.none), try: show(ids[0])}
 	case last.Changed == 0 && len(last.Skipped) > 0:
 		left := last.Skipped[0]
-		return &coded{code: codeNo, err: fmt.Errorf("job %d was skipped: %s", left.ID, left.Why), try: show(left.ID)}
+		try := show(left.ID)
+		if v.skipped != nil {
+			try = a.command(append(v.skipped, strconv.FormatInt(left.ID, 10))...)
+		}
+		return &coded{code: codeNo, err: fmt.Errorf("job %d was skipped: %s", left.ID, left.Why), try: try}
 	default:
 		return nil
 	}
@@ -146,7 +154,7 @@ func partly(err error, format string, args ...any) *coded {
 }
 
 func (a *app) report(v verb, r *admin.Report, dryRun bool) error {
-	o := outcome{Verb: v.name, DryRun: dryRun, Matched: r.Matched, Changed: r.Changed, Skipped: r.Skipped, SkippedTotal: r.SkippedTotal, Left: r.Left, Waiters: r.Waiters}
+	o := outcome{Verb: v.name, DryRun: dryRun, Matched: r.Matched, Changed: r.Changed, Skipped: r.Skipped, SkippedTotal: r.SkippedTotal, Left: r.Left, Waiters: r.Waiters, Audit: r.Audit}
 	if !a.sentences() {
 		return one(a, outcomeView, o)
 	}
@@ -163,10 +171,15 @@ func (a *app) report(v verb, r *admin.Report, dryRun bool) error {
 		}
 	}
 	if more := o.SkippedTotal - int64(len(o.Skipped)); more > 0 {
-		_, err := fmt.Fprintf(a.out, "skipped %s\n", plural(more, "more job"))
-		return err
+		if _, err := fmt.Fprintf(a.out, "skipped %s\n", plural(more, "more job")); err != nil {
+			return err
+		}
 	}
-	return nil
+	if v.undo == nil || o.Audit == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintf(a.out, "to undo: %s\n", a.command(append(v.undo, strconv.FormatInt(o.Audit, 10))...))
+	return err
 }
 
 // changedText tells how many jobs change and how many waiting jobs are removed with them.
@@ -194,6 +207,7 @@ func (a *app) confirm(ctx context.Context, question string) error {
 	if !a.inTerm {
 		return usage("the same with --dry-run, or with --yes", "%s There is no terminal to confirm on", question)
 	}
+	_ = a.out.Flush() // run reports the error
 	fmt.Fprint(a.stderr, clean(question)+" [y/N] ")
 	answer := make(chan string, 1)
 	go func() { // ends with the process if nobody answers

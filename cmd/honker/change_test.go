@@ -123,12 +123,13 @@ func TestChange_SkippedTotal(t *testing.T) {
 // Each command that changes something accepts --yes, whether it asks or not. New read-only commands must be added
 // to the list.
 func TestChange_Yes(t *testing.T) {
-	looks := strings.Fields("backup batches check completion consumers doctor events export groups help jobs keys limits listen locks logs ls man metrics partitions presences " +
-		"next queues read schedules schema show status streams tail top traffic ui version wait why workers")
+	looks := strings.Fields("audit backup batches check completion consumers doctor events export groups help " +
+		"jobs keys limits listen locks logs ls man metrics partitions presences concepts " +
+		"next queues read relays actors schedules schema show sizes status steps streams tail top traffic ui version wait why workers")
 	var walk func(cmd *cobra.Command)
 	walk = func(cmd *cobra.Command) {
 		path := cmd.CommandPath()
-		onlyLooks := slices.Contains(looks, cmd.Name()) && path != "honker queue limits" || path == "honker group dead"
+		onlyLooks := slices.Contains(looks, cmd.Name()) && path != "honker queue limits" || path == "honker group dead" || path == "honker relay dead"
 		if !cmd.HasSubCommands() && !onlyLooks {
 			require.NotNil(t, cmd.Flags().Lookup("yes"), path)
 			require.NotNil(t, cmd.Flags().ShorthandLookup("y"), path)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/spf13/cobra"
@@ -13,15 +12,12 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// patience is the time limit for a completion, because a user has pressed a key and is waiting.
-const patience = time.Second
-
 // complete suggests values read from the file. After an error it suggests nothing, because a completion can't show
 // errors.
 func (a *app) complete(cmd *cobra.Command, values func(ctx context.Context, db *honker.DB) ([]string, error)) ([]string, cobra.ShellCompDirective) {
-	ctx, stop := context.WithTimeout(cmd.Context(), patience)
+	ctx, stop := context.WithTimeout(cmd.Context(), a.patience)
 	defer stop()
-	a.quiet, a.timeout = true, patience
+	a.quiet, a.timeout = true, a.patience
 	var offers []string
 	err := a.look(ctx, func(db *honker.DB) (err error) {
 		offers, err = values(ctx, db)

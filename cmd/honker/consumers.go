@@ -18,20 +18,65 @@ var consumerView = view[admin.ConsumerState]{
 		{"topic", func(c admin.ConsumerState) cell { return text(c.Topic) }},
 		{"name", func(c admin.ConsumerState) cell { return text(c.Name) }},
 		{"offset", func(c admin.ConsumerState) cell { return id(c.Offset) }},
-		{"lag", func(c admin.ConsumerState) cell { return count(c.Lag) }},
-		{"behind", func(c admin.ConsumerState) cell { return when(c.Behind) }},
+		{"lag", func(c admin.ConsumerState) cell { return lagCell(c.Lag, c.LagMax) }},
+		{"behind", func(c admin.ConsumerState) cell { return waiting(c.Behind) }},
+		{"published", func(c admin.ConsumerState) cell { return eventRate(c.Published, true) }},
+		{"read", func(c admin.ConsumerState) cell { return eventRate(c.Read, !c.ReadSince.IsZero()) }},
+		{"catch_up", catchUpCell},
 		{"last_ack", func(c admin.ConsumerState) cell { return when(c.LastAck) }},
 		{"created_at", func(c admin.ConsumerState) cell { return when(c.CreatedAt) }},
 	},
-	name: func(c admin.ConsumerState) string { return c.Name },
+	name:  func(c admin.ConsumerState) string { return c.Name },
+	spare: []string{"created_at", "last_ack", "published", "offset"},
+}
+
+// lagCell shows a lag, which is between two bounds if it was not counted to the end.
+func lagCell(lag honker.Count, most int64) cell {
+	c := count(lag)
+	if lag.More && most > lag.N {
+		c.human = honker.Count{N: lag.N}.String() + "-" + honker.Count{N: most}.String()
+	}
+	return c
+}
+
+// waiting shows the time since the first unread event was published.
+func waiting(since time.Time) cell {
+	c := when(since)
+	if !since.IsZero() {
+		c.human, c.right = admin.FormatAge(time.Since(since)), true
+	}
+	return c
+}
+
+// eventRate shows a rate of events, or nothing if it is unknown.
+func eventRate(rate float64, known bool) cell {
+	if !known {
+		return cell{human: "-", right: true}
+	}
+	s := strconv.FormatFloat(rate, 'g', 3, 64)
+	if rate >= 100 {
+		s = strconv.FormatFloat(rate, 'f', 0, 64)
+	}
+	return cell{human: s + "/s", raw: strconv.FormatFloat(rate, 'g', -1, 64), right: true}
+}
+
+func catchUpCell(c admin.ConsumerState) cell {
+	switch {
+	case c.FallsBehind:
+		return text("never").in(yellow)
+	case c.CatchUp == 0:
+		return cell{human: "-"}
+	}
+	return cell{human: "in " + admin.FormatAge(c.CatchUp), raw: admin.FormatSpan(c.CatchUp)}
 }
 
 func (a *app) consumers() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "consumers [TOPIC]",
 		Short: "List consumers of events and their lag",
-		Long: `consumers lists the consumers of a topic, or of all topics, with the number of unread events and the time since which the
-first of them has waited. A consumer that is no longer used keeps events from being deleted. Remove it with
+		Long: `consumers lists the consumers of a topic, or of all topics, with the number of unread events and the time that the first of
+them has waited; the events per second published in the last ten minutes, and read in the last ten to twenty; and the time in which
+the consumer catches up at this pace. A lag such as 1,000-9,000 was not counted to the end, and is between both. A consumer that is no longer used keeps events from being deleted. Remove it with
 honker consumer rm.`,
 		GroupID:           groupLook,
 		Args:              cobra.MaximumNArgs(1),
@@ -104,8 +149,15 @@ position and overwrites the new one. Events deleted by retention do not come bac
 			return err
 		}
 		return a.change(ctx, func(db *honker.DB) error {
+			was, err := onTopic(db, args[0]).Offset(ctx, args[1])
+			if err != nil {
+				return err
+			}
 			if err := onTopic(db, args[0]).Seek(ctx, args[1], to); err != nil {
 				return missing(err, a.command("consumers"))
+			}
+			if err := a.noteMoved(ctx, db, args[0], args[1], was); err != nil {
+				return err
 			}
 			if err := a.noteGone(ctx, db, args[0], args[1]); err != nil {
 				return err
@@ -113,6 +165,20 @@ position and overwrites the new one. Events deleted by retention do not come bac
 			return a.showConsumer(ctx, db, args[0], args[1])
 		})
 	})
+}
+
+// noteMoved tells from where to where a consumer has moved.
+func (a *app) noteMoved(ctx context.Context, db *honker.DB, topic, consumer string, was int64) error {
+	is, err := onTopic(db, topic).Offset(ctx, consumer)
+	if err != nil || is == was {
+		return err
+	}
+	does := "does not read the events in between"
+	if is < was {
+		does = "reads the events in between again"
+	}
+	a.note("%s moved from offset %d to %d, and %s", consumer, was, is, does)
+	return nil
 }
 
 // noteGone prints a note if retention has deleted events after the consumer's position.

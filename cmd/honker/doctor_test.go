@@ -22,3 +22,20 @@ func TestDoctor_Litestream_IsNoted(t *testing.T) {
 	require.NotContains(t, got.out, "Litestream")
 	require.Equal(t, 0, got.code)
 }
+
+// Status and doctor tell the size of a large file, and the command that shows its parts.
+func TestDoctor_LargeFile(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		const note = "to see where the bytes are: honker sizes\n"
+		s.atTerm = true
+		require.NotContains(t, s.run("doctor").err, note)
+		require.NoError(t, os.Truncate("app.db", largeFile))
+		for _, args := range []string{"doctor", "status"} {
+			got := s.run(args)
+			require.Contains(t, got.err, "the file has 256 MiB, and its log ")
+			require.Contains(t, got.err, note)
+			require.NotContains(t, s.run(args, "-o", "json").err, note)
+		}
+		require.Contains(t, s.run("sizes").out, "_honker_live")
+	})
+}

@@ -74,6 +74,7 @@ transactions of up to 1,000. If a line is not JSON, its transaction is rolled ba
 		}
 		opts := append(e.options(cmd), honker.Headers(headers))
 		return a.change(ctx, func(db *honker.DB) error {
+			a.noteMisspelled(ctx, db, args[0])
 			if args[1] == "-" {
 				return a.enqueueLines(ctx, db, args[0], opts)
 			}
@@ -189,7 +190,7 @@ func nextChunk(ctx context.Context, input <-chan line) (chunk []json.RawMessage,
 			case in.err != nil:
 				return chunk, in.err
 			case !json.Valid(in.text):
-				return nil, usage("", "line %d is not JSON: %s", in.number, long(string(in.text)).human)
+				return nil, usage("", "line %d is not JSON: %s", in.number, brief(string(in.text)))
 			}
 			chunk = append(chunk, in.text)
 			waited = time.After(lineWait)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"iter"
 	"reflect"
 	"strings"
 	"time"
@@ -40,7 +42,10 @@ func (h happened) now() string {
 	case h.Queue != nil:
 		return queueWords(*h.Queue)
 	case h.Stream != nil:
-		return h.Stream.Events.String() + " events"
+		if h.Stream.Events.More {
+			return fmt.Sprint("head ", h.Stream.Head)
+		}
+		return fmt.Sprintf("head %d, %v events", h.Stream.Head, h.Stream.Events)
 	case h.Schedule != nil:
 		return "next " + h.Schedule.NextFireAt.UTC().Format(time.RFC3339)
 	case h.Lock != nil:
@@ -65,16 +70,22 @@ func queueWords(q honker.QueueStats) string {
 	return strings.Join(parts, ", ")
 }
 
-// betweenLooks is the minimum time between reads of the file while commits keep coming.
-const betweenLooks = 100 * time.Millisecond
+const (
+	// betweenLooks is the minimum time between reads of the database while commits keep coming.
+	betweenLooks = 100 * time.Millisecond
+
+	// withoutNotice is the maximum time between reads of a server. A server tells only of commits that may wake a process, and
+	// those of locks seldom do.
+	withoutNotice = time.Second
+)
 
 func (a *app) events() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Print changes to queues, streams, schedules and locks as they happen",
 		Long: `events prints a line with the current state of each queue, stream, schedule and lock that a commit of any process has
-changed. Commits in quick succession share lines. events runs until it is interrupted, and reads the file only after
-commits. It prints a message to standard error when it has started.`,
+changed. Commits in quick succession share lines. events runs until it is interrupted, and reads a file only after
+commits, a server also each second. It prints a message to standard error when it has started.`,
 		Example: `  honker events -o jsonl | jq 'select(.kind == "queue" and .queue.dead > 0)'`,
 		GroupID: groupLook,
 		Args:    cobra.NoArgs,
@@ -92,7 +103,7 @@ commits. It prints a message to standard error when it has started.`,
 // follow prints the differences after each commit.
 func (a *app) follow(ctx context.Context, db *honker.DB, f *feed[happened]) error {
 	var before map[string]happened
-	for _, err := range db.Updates(ctx) {
+	for _, err := range updates(ctx, db) {
 		if err != nil {
 			return err
 		}
@@ -109,6 +120,25 @@ func (a *app) follow(ctx context.Context, db *honker.DB, f *feed[happened]) erro
 		pause(ctx, betweenLooks)
 	}
 	return nil
+}
+
+// updates is db.Updates, which on a server also yields each second.
+func updates(ctx context.Context, db *honker.DB) iter.Seq2[struct{}, error] {
+	if admin.IsFile(db) {
+		return db.Updates(ctx)
+	}
+	return func(yield func(struct{}, error) bool) {
+		for ctx.Err() == nil {
+			round, stop := context.WithTimeout(ctx, withoutNotice)
+			for is, err := range db.Updates(round) { // yields at once
+				if !yield(is, err) || err != nil {
+					stop()
+					return
+				}
+			}
+			stop()
+		}
+	}
 }
 
 // unlessEnded returns nil if ctx has ended, and err otherwise. A command that follows the file
@@ -148,12 +178,16 @@ func everything(ctx context.Context, db *honker.DB) (all map[string]happened, or
 	}
 	topics, err := admin.Topics(ctx, db)
 	for _, t := range topics {
+		t.Published = 0
+		if t.Events.More {
+			t.Events.N = 0 // a count that goes on is not an event
+		}
 		add(happened{Kind: "stream", Name: t.Name, Stream: &t})
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	schedules, err := db.Scheduler().List(ctx)
+	schedules, err := admin.Schedules(ctx, db)
 	for _, s := range schedules {
 		s := scheduleOf(s)
 		add(happened{Kind: "schedule", Name: s.Name, Schedule: &s})

@@ -91,6 +91,7 @@ func (a *app) end(cmd *cobra.Command, err error) int {
 }
 
 func (a *app) complain(err error, try string) {
+	_ = a.out.Flush() // run reports the error
 	fmt.Fprintln(a.stderr, clean(err.Error()))
 	fmt.Fprintln(a.stderr, "try: "+clean(try))
 }
@@ -100,6 +101,13 @@ func (a *app) complain(err error, try string) {
 func isDamage(err error) bool {
 	var coded interface{ Code() int }
 	return errors.As(err, &coded) && coded.Code()&0xff == 11
+}
+
+// losesStatements reports whether a pooler in transaction mode has lost a prepared statement, so that the server has two of a
+// name (SQLSTATE 42P05) or none (26000).
+func losesStatements(err error) bool {
+	var coded interface{ SQLState() string }
+	return errors.As(err, &coded) && (coded.SQLState() == "42P05" || coded.SQLState() == "26000")
 }
 
 // judge returns the exit code for a library error, and a suggestion for what to try next.
@@ -123,7 +131,13 @@ func (a *app) judge(err error, cmd *cobra.Command) (code int, try string) {
 	case errors.Is(err, os.ErrPermission):
 		return codeRefused, "the same as a user that may use the file"
 	case isDamage(err):
-		return codeRefused, "a backup in its place; to recover what is readable: sqlite3 " + shellWord(a.namedFile()) + " .recover | sqlite3 recovered.db"
+		return codeRefused, "a backup in its place; to recover what is readable: sqlite3 " + shellWord(cmp.Or(a.file, a.getenv(fileVariable))) + " .recover | sqlite3 recovered.db"
+	case errors.Is(err, honker.ErrReadOnly) && a.onServer():
+		return codeRefused, "the same with the DSN of the primary"
+	case losesStatements(err):
+		return codeRefused, "the same with --pooler"
+	case errors.Is(err, honker.ErrUnsupported) && a.onServer():
+		return codeRefused, cmd.CommandPath() + " --help"
 	case errors.Is(err, honker.ErrUnsupported):
 		return codeRefused, chooseFile
 	default:

@@ -1,14 +1,10 @@
 package main
 
-import (
-	"strings"
-	"sync"
-)
+import "strings"
 
 // feed prints values as they arrive. A feed has no end, so it can't wait until the widths of all rows are known or
 // until a JSON document can be closed. Its methods are safe for concurrent use.
 type feed[T any] struct {
-	mu     sync.Mutex
 	list   *list[T]
 	widths []int
 }
@@ -24,9 +20,9 @@ func newFeed[T any](a *app, v view[T]) (*feed[T], error) {
 
 // add prints value and flushes the output.
 func (f *feed[T]) add(value T) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	a := f.list.app
+	a.printing.Lock()
+	defer a.printing.Unlock()
 	if a.shown() != formatTable {
 		if err := f.list.add(value); err != nil {
 			return err
@@ -52,7 +48,7 @@ func (f *feed[T]) header() error {
 	}
 	head := make([]cell, len(names))
 	for i, name := range names {
-		head[i] = text(strings.ToUpper(name))
+		head[i] = text(strings.ToUpper(name)).in(dim)
 	}
 	return f.row(head)
 }
@@ -61,6 +57,9 @@ func (f *feed[T]) header() error {
 func (f *feed[T]) row(row []cell) error {
 	for i, c := range row {
 		row[i].human = clean(strings.ReplaceAll(c.human, "\n", " "))
+		if f.list.app.fits() {
+			row[i].human = shortened(row[i].human, f.list.app.width)
+		}
 		f.widths[i] = max(f.widths[i], cells(row[i].human))
 	}
 	return f.list.app.writeRow(row, f.widths)

@@ -45,7 +45,12 @@ func (f *filter) addTo(a *app, cmd *cobra.Command, dead bool) {
 	flags.StringVar(&f.Worker, "worker", "", "jobs held by this `worker`")
 	flags.Var(ago(&f.RunSince), "run-since", "jobs due at or after this `time`, or within this span")
 	flags.Var(ago(&f.RunBefore), "run-before", "jobs due before this `time`, or longer ago than this span")
+	addRequeue(cmd, &f.Requeue)
 	must(cmd.RegisterFlagCompletionFunc("phase", cobra.FixedCompletions(phases, cobra.ShellCompDirectiveNoFileComp)))
+}
+
+func addRequeue(cmd *cobra.Command, entry *int64) {
+	cmd.Flags().Int64Var(entry, "requeue", 0, "jobs requeued by this `entry` of honker audit that have used no attempt since")
 }
 
 var phases = []string{

@@ -31,7 +31,12 @@ func follow(t *testing.T, dir, begun string, args ...string) *following {
 	if runtime.GOOS == "windows" {
 		t.Skip("os.Interrupt cannot be sent")
 	}
-	cmd := command(t, dir, args...)
+	return followBy(t, command(t, dir, args...), begun)
+}
+
+// followBy starts cmd and waits for its start message.
+func followBy(t *testing.T, cmd *exec.Cmd, begun string) *following {
+	t.Helper()
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	errs, err := cmd.StderrPipe()

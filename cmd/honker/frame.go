@@ -15,9 +15,10 @@ const flowMinutes = 10
 
 // flow summarizes a queue's traffic.
 type flow struct {
-	In, Out float64       // jobs per second, over the last minute
-	Ran     time.Duration // mean run time of the handlers; 0 if none ran
-	Done    [flowMinutes]int64
+	In, Out, Fail float64            // jobs added, jobs done and failed attempts per second, over the last minute
+	Ran           time.Duration      // mean run time of the handlers; 0 if none ran
+	Tried         [flowMinutes]int64 // attempts that have ended
+	Failed        int64              // number of Tried that have failed
 }
 
 // flowOf computes a flow. The file's counts are per minute, so the rate over the last 60 seconds combines the current
@@ -39,12 +40,14 @@ func flowOf(minutes []admin.Minute, now time.Time) (f flow) {
 		case 1:
 			share = before
 		}
-		done := m.Acked + m.Retried + m.Died
+		failed := m.Retried + m.Died
 		f.In += share * float64(m.Enqueued) / 60
-		f.Out += share * float64(done) / 60
-		f.Done[flowMinutes-1-age] = done
+		f.Out += share * float64(m.Acked) / 60
+		f.Fail += share * float64(failed) / 60
+		f.Tried[flowMinutes-1-age] = m.Acked + failed
+		f.Failed += failed
 		ran += m.Ran
-		settled += done
+		settled += m.Acked + failed
 	}
 	if settled > 0 {
 		f.Ran = ran / time.Duration(settled)
@@ -53,18 +56,30 @@ func flowOf(minutes []admin.Minute, now time.Time) (f flow) {
 }
 
 // still reports whether the flow will look the same a minute from now.
-func (f flow) still() bool { return f.In == 0 && f.Out == 0 }
+func (f flow) still() bool { return f.In == 0 && f.Out == 0 && f.Fail == 0 }
+
+// color is red if most attempts have failed.
+func (f flow) color() style {
+	var tried int64
+	for _, n := range f.Tried {
+		tried += n
+	}
+	if f.Failed*2 > tried {
+		return red
+	}
+	return plain
+}
 
 // sparkline returns a bar for each minute.
 func (f flow) sparkline() string {
 	const bars = "▁▂▃▄▅▆▇█"
 	most := int64(1)
-	for _, n := range f.Done {
+	for _, n := range f.Tried {
 		most = max(most, n)
 	}
 	var b strings.Builder
-	for _, n := range f.Done {
-		level := int((n*7 + most - 1) / most) // 0 only if no job was done
+	for _, n := range f.Tried {
+		level := int((n*7 + most - 1) / most) // 0 only if there was no attempt
 		b.WriteRune([]rune(bars)[level])
 	}
 	return b.String()
@@ -88,10 +103,11 @@ type frame struct {
 	color         bool
 	selected      string // name of the selected queue, or ""
 	filter        string // only queues with names that contain this text are shown
+	order         order
 	foot          []string
 }
 
-// shownQueues returns the queues that match the filter.
+// shownQueues returns the queues that match the filter, in the frame's order.
 func (f frame) shownQueues() []honker.QueueStats {
 	var out []honker.QueueStats
 	for _, q := range f.Queues {
@@ -99,6 +115,7 @@ func (f frame) shownQueues() []honker.QueueStats {
 			out = append(out, q)
 		}
 	}
+	f.sort(out)
 	return out
 }
 
@@ -120,9 +137,14 @@ func (f frame) lines() []string {
 
 func (f frame) head() string {
 	all := f.Flows[""]
-	parts := []string{clean(filepath.Base(f.File.Path)), admin.FormatSize(f.File.Size)}
-	if f.File.WAL > 0 {
-		parts = append(parts, "WAL "+admin.FormatSize(f.File.WAL))
+	var parts []string
+	if f.Database != nil {
+		parts = []string{clean(f.Database.Database + "/" + f.Database.Schema), admin.FormatSize(f.Database.Size)}
+	} else {
+		parts = []string{clean(filepath.Base(f.File.Path)), admin.FormatSize(f.File.Size)}
+		if f.File.WAL > 0 {
+			parts = append(parts, "WAL "+admin.FormatSize(f.File.WAL))
+		}
 	}
 	rate := func(name string, r float64) string {
 		if r == 0 {
@@ -133,7 +155,11 @@ func (f frame) head() string {
 	if f.Commits != nil {
 		parts = append(parts, commitsText(*f.Commits))
 	}
-	parts = append(parts, rate("in", all.In), rate("out", all.Out), plural(int64(f.Workers), "worker"),
+	parts = append(parts, rate("in", all.In), rate("out", all.Out))
+	if all.Fail > 0 {
+		parts = append(parts, rate("fail", all.Fail))
+	}
+	parts = append(parts, plural(int64(f.Workers), "worker"),
 		f.At.Local().Format(time.TimeOnly))
 	return strings.Join(parts, "  ")
 }
@@ -154,18 +180,18 @@ func (f frame) problemLines() (lines []string) {
 	if f.height > 0 {
 		most = min(most, max(1, f.height/4))
 	}
-	for i, p := range f.Problems {
+	for i, g := range f.Problems {
 		if i == most {
 			return append(lines, fmt.Sprintf(" … %d more: honker doctor", len(f.Problems)-i))
 		}
-		line := " ! " + clean(p.Text)
-		if !p.Since.IsZero() {
-			line += ", for " + admin.FormatAge(f.At.Sub(p.Since))
+		line := " ! " + clean(g.sentence(f.At))
+		if detail := g.detail(); detail != "" {
+			line += ": " + clean(detail)
 		}
-		if len(p.Do) > 0 {
-			line += "  → " + clean(p.Do[0])
+		if do := g.do(); len(do) > 0 {
+			line += "  → " + clean(do[0])
 		}
-		lines = append(lines, f.paint(cut(line, f.width), colorOf(p.Severity)))
+		lines = append(lines, f.paint(cut(line, f.width), colorOf(g.Severity)))
 	}
 	return lines
 }
@@ -177,7 +203,7 @@ func (f frame) paint(line string, s style) string {
 	return string(s) + line + reset
 }
 
-var topHeader = []string{"QUEUE", "READY", "RUN", "SCHED", "HELD", "DEAD", "OLDEST", "IN/s", "OUT/s", "RAN", ""}
+var topHeader = []string{"QUEUE", "READY", "RUN", "SCHED", "HELD", "DEAD", "OLDEST", "IN/s", "OUT/s", "FAIL/s", "RAN", ""}
 
 // table returns the header and a line for each queue, and the index of the selected line.
 func (f frame) table() (lines []string, at int) {
@@ -226,15 +252,12 @@ func (f frame) row(q honker.QueueStats) []cell {
 	if q.Pause != nil {
 		name += " (paused)"
 	}
-	return []cell{text(name), count(q.Ready), count(running), count(q.Scheduled), count(q.Held), count(q.Dead).in(deadColor(q)), oldest,
-		perSecond(flow.In), perSecond(flow.Out), ran, text(flow.sparkline())}
-}
-
-func deadColor(q honker.QueueStats) style {
-	if q.Dead.N > 0 {
-		return yellow
+	failed := perSecond(flow.Fail)
+	if flow.Fail > 0 {
+		failed = failed.in(red)
 	}
-	return plain
+	return []cell{text(name), count(q.Ready), count(running), count(q.Scheduled), count(q.Held), count(q.Dead).in(deadColor(q.Dead.N)), oldest,
+		perSecond(flow.In), perSecond(flow.Out), failed, ran, text(flow.sparkline()).in(flow.color())}
 }
 
 // gap separates two columns. mark is the margin before the first column.

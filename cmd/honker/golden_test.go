@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"runtime"
@@ -118,6 +119,40 @@ func TestGolden_Doctor(t *testing.T) {
 	})
 }
 
+// Problems of the same kind are combined, and the largest are named. A queue that fails comes first.
+func TestGolden_Problems(t *testing.T) {
+	inFile(t, func(t *testing.T, s *session) {
+		db := open(t, "app.db")
+		for n := range 8 {
+			q := honker.NewQueue[int](db, fmt.Sprintf("tenant-%d", n), nil)
+			for range n + 1 {
+				_, err := q.Enqueue(t.Context(), n)
+				require.NoError(t, err)
+			}
+		}
+		time.Sleep(2 * time.Hour)
+		mails := honker.NewQueue[int](db, "mails", &honker.QueueOptions{Backoff: func(int, error) time.Duration { return 2 * time.Second }})
+		for n := range 30 {
+			_, err := mails.Enqueue(t.Context(), n)
+			require.NoError(t, err)
+		}
+		_, err := mails.WorkDue(t.Context(), func(_ context.Context, job *honker.Job[int]) error {
+			if job.Args < 2 {
+				return nil
+			}
+			return fmt.Errorf("dial tcp 10.0.3.11:%d: connection refused", 587+job.Args)
+		}, &honker.WorkOptions{WorkerID: "worker-2", Workers: 1})
+		require.NoError(t, err)
+		require.NoError(t, db.Close())
+		s.do("status", "-o", "table")
+		s.do("doctor", "-o", "table")
+		s.do("doctor", "-o", "table", "--all")
+		s.do("doctor", "-o", "name", "-q")
+		s.do("queue", "why", "mails")
+		s.matches("problems")
+	})
+}
+
 func TestGolden_Workers(t *testing.T) {
 	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
 		t.Skip("a process of another boot is not known to be gone here")
@@ -207,6 +242,10 @@ func TestGolden_Job(t *testing.T) {
 		s.do("job", "cancel", "7", "-o", "json")
 		s.do("job", "cancel", "7", "8", "--yes")
 		s.do("job", "cancel", "99")
+		s.do("job", "bury")
+		s.do("job", "bury", "99")
+		s.do("job", "bury", "1", "4", "--dry-run")
+		s.do("job", "bury", "4", "-o", "table")
 		s.matches("job")
 	})
 }

@@ -21,11 +21,11 @@ var groupRowView = view[admin.GroupState]{
 		{"topic", func(g admin.GroupState) cell { return text(g.Topic) }},
 		{"name", func(g admin.GroupState) cell { return text(g.Name) }},
 		{"cursor", func(g admin.GroupState) cell { return id(g.Cursor) }},
-		{"lag", func(g admin.GroupState) cell { return count(g.Lag) }},
-		{"behind", func(g admin.GroupState) cell { return when(g.Behind) }},
-		{"leased", func(g admin.GroupState) cell { return bound(g.Leased) }},
-		{"reclaim", func(g admin.GroupState) cell { return bound(g.Reclaim) }},
-		{"dead", func(g admin.GroupState) cell { return bound(g.Dead) }},
+		{"lag", func(g admin.GroupState) cell { return lagCell(g.Lag, g.LagMax) }},
+		{"behind", func(g admin.GroupState) cell { return waiting(g.Behind) }},
+		{"held", func(g admin.GroupState) cell { return bound(g.Leased) }},
+		{"returned", func(g admin.GroupState) cell { return bound(g.Reclaim) }},
+		{"dead", func(g admin.GroupState) cell { return bound(g.Dead).in(deadColor(g.Dead)) }},
 	},
 	name: func(g admin.GroupState) string { return g.Name },
 }
@@ -65,7 +65,7 @@ var groupWhole = view[honker.GroupInfo]{
 		{"lag", func(g honker.GroupInfo) cell { return bound(g.Lag) }},
 		{"leased", func(g honker.GroupInfo) cell { return bound(g.Leased) }},
 		{"reclaim", func(g honker.GroupInfo) cell { return bound(g.Reclaim) }},
-		{"dead", func(g honker.GroupInfo) cell { return bound(g.Dead) }},
+		{"dead", func(g honker.GroupInfo) cell { return bound(g.Dead).in(deadColor(g.Dead)) }},
 		{"members", func(g honker.GroupInfo) cell { return dashed(strings.Join(g.Members, ", ")) }},
 	},
 	name: func(g honker.GroupInfo) string { return g.Name },
@@ -73,8 +73,11 @@ var groupWhole = view[honker.GroupInfo]{
 
 func (a *app) groupShow() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:               "show TOPIC GROUP",
-		Short:             "Show the lag and the members of a group",
+		Use:   "show TOPIC GROUP",
+		Short: "Show the lag and the members of a group",
+		Long: `show shows the position, the lag and the members of a group. low_water is the first event that is not handled. leased counts the
+events that members hold, reclaim the events that wait to be delivered again, and dead the events that failed for good. The list of
+groups calls the first two held and returned.`,
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeGroup,
 	}
@@ -297,7 +300,7 @@ func (a *app) completeDeadEvent(cmd *cobra.Command, args []string, begun string)
 	}
 	return a.complete(cmd, func(ctx context.Context, db *honker.DB) (offers []string, err error) {
 		err = eachDead(ctx, onTopic(db, args[0]).Group(args[1], nil), func(e deadEvent) error {
-			offers = append(offers, strconv.FormatInt(e.Offset, 10)+"\t"+clean(long(e.LastError).human))
+			offers = append(offers, strconv.FormatInt(e.Offset, 10)+"\t"+clean(brief(e.LastError)))
 			return nil
 		})
 		return offers, err

@@ -34,10 +34,13 @@ func TestInstall(t *testing.T) {
 	own := string(must1(os.ReadFile("go.mod")))
 	require.NotContains(t, own, "replace", "Go does not install a command of a module with one")
 	needsRoot := "\nrequire " + rootModule + " " + release + "\n"
-	prom := filepath.Join(top, "honkerprom")
-	publish(t, proxy, rootModule+"/honkerprom", prom, string(must1(os.ReadFile(filepath.Join(prom, "go.mod"))))+needsRoot)
-	publish(t, proxy, rootModule+"/cmd/honker", filepath.Join(top, "cmd", "honker"),
-		own+needsRoot+"require "+rootModule+"/honkerprom "+release+"\n")
+	needs := own + needsRoot
+	for _, name := range []string{"honkerprom", "honkerpg"} {
+		dir := filepath.Join(top, name)
+		publish(t, proxy, rootModule+"/"+name, dir, string(must1(os.ReadFile(filepath.Join(dir, "go.mod"))))+needsRoot)
+		needs += "require " + rootModule + "/" + name + " " + release + "\n"
+	}
+	publish(t, proxy, rootModule+"/cmd/honker", filepath.Join(top, "cmd", "honker"), needs)
 
 	goTool := func(args ...string) *exec.Cmd {
 		cmd := exec.Command("go", args...)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,7 +20,7 @@ var rowView = view[honker.JobInfo]{
 	columns: []column[honker.JobInfo]{
 		{"id", func(j honker.JobInfo) cell { return id(j.ID) }},
 		{"queue", func(j honker.JobInfo) cell { return text(j.Queue) }},
-		{"phase", func(j honker.JobInfo) cell { return text(string(j.Phase)) }},
+		{"phase", func(j honker.JobInfo) cell { return phaseCell(j.Phase) }},
 		{"attempts", func(j honker.JobInfo) cell { return number(int64(j.Attempts)) }},
 		{"created_at", func(j honker.JobInfo) cell { return when(j.CreatedAt) }},
 		{"run_at", func(j honker.JobInfo) cell { return when(j.RunAt) }},
@@ -27,7 +28,39 @@ var rowView = view[honker.JobInfo]{
 		{"last_error", func(j honker.JobInfo) cell { return long(j.LastError) }},
 		{"payload", func(j honker.JobInfo) cell { return payload(j, long) }},
 	},
-	name: func(j honker.JobInfo) string { return strconv.FormatInt(j.ID, 10) },
+	name:  func(j honker.JobInfo) string { return strconv.FormatInt(j.ID, 10) },
+	spare: []string{"created_at", "worker_id", "attempts"},
+}
+
+// runningView shows running jobs in a list, the longest running of a page first.
+var runningView = view[honker.JobInfo]{
+	columns: []column[honker.JobInfo]{
+		{"id", func(j honker.JobInfo) cell { return id(j.ID) }},
+		{"queue", func(j honker.JobInfo) cell { return text(j.Queue) }},
+		{"running_for", runningFor},
+		{"attempts", func(j honker.JobInfo) cell { return number(int64(j.Attempts)) }},
+		{"worker_id", func(j honker.JobInfo) cell { return long(j.WorkerID) }},
+		{"progress", func(j honker.JobInfo) cell { return long(progress(j.Progress)) }},
+		{"payload", func(j honker.JobInfo) cell { return payload(j, long) }},
+	},
+	name: rowView.name,
+}
+
+// runningFor shows how long the current attempt has lasted, if its start is known.
+func runningFor(j honker.JobInfo) cell {
+	if j.StartedAt.IsZero() {
+		return cell{human: "-", right: true}
+	}
+	d := max(0, time.Since(j.StartedAt)).Truncate(time.Second)
+	return cell{human: admin.FormatAge(d), raw: d.String(), right: true}
+}
+
+// longestFirst orders running jobs by their starts. Unknown starts are recent, and come last.
+func longestFirst(a, b honker.JobInfo) int {
+	if a.StartedAt.IsZero() != b.StartedAt.IsZero() {
+		return b.StartedAt.Compare(a.StartedAt)
+	}
+	return a.StartedAt.Compare(b.StartedAt)
 }
 
 // listing holds the flags of a command that lists jobs.
@@ -37,6 +70,8 @@ type listing struct {
 	order admin.Order
 	count bool
 	why   bool
+
+	longest bool // list the longest running jobs of a page first
 }
 
 func (l *listing) addTo(cmd *cobra.Command, orders ...admin.Order) {
@@ -65,7 +100,8 @@ by flags other than --queue and --phase reads the jobs themselves, without block
 	f.addTo(a, cmd, false)
 	l.addTo(cmd, admin.NewestFirst, admin.OldestFirst, admin.ClaimOrder, admin.LastDiedFirst)
 	cmd.Flags().BoolVar(&l.why, "why", false, "explain why each job does not run")
-	a.prints(cmd, rowView, whyView)
+	cmd.AddCommand(a.jobGroups())
+	a.prints(cmd, rowView, whyView, runningView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
 			picked, err := a.pickDead(ctx, db, &f, args)
@@ -74,6 +110,9 @@ by flags other than --queue and --phase reads the jobs themselves, without block
 				return err
 			case l.why:
 				return listPages(ctx, a, db, picked, l, whyView, a.whyRowOf)
+			case slices.Equal(picked.Phases, []honker.Phase{honker.PhaseRunning}):
+				l.longest = true
+				return a.listJobs(ctx, db, picked, l, runningView)
 			}
 			return a.listJobs(ctx, db, picked, l, rowView)
 		})
@@ -110,6 +149,9 @@ func listPages[T any](ctx context.Context, a *app, db *honker.DB, f admin.JobFil
 		if err != nil {
 			return err
 		}
+		if l.longest {
+			slices.SortStableFunc(page.Jobs, longestFirst)
+		}
 		for i := range page.Jobs {
 			if err := out.add(row(page, i)); err != nil {
 				return err
@@ -143,8 +185,8 @@ func (a *app) countJobs(ctx context.Context, db *honker.DB, f admin.JobFilter) e
 }
 
 func (a *app) job() *cobra.Command {
-	return parent("job", "Show, explain, cancel, run and wait for jobs", groupChange,
-		a.jobShow(), a.jobWhy(), a.jobLogs(), a.jobCancel(), a.jobRunNow(), a.jobWait())
+	return parent("job", "Show, explain, cancel, bury, run and wait for jobs", groupChange,
+		a.jobShow(), a.jobWhy(), a.jobLogs(), a.jobCancel(), a.jobBury(), a.jobRunNow(), a.jobWait())
 }
 
 // jobView shows all fields of a single job.
@@ -152,7 +194,7 @@ var jobView = view[honker.JobInfo]{
 	columns: []column[honker.JobInfo]{
 		{"id", func(j honker.JobInfo) cell { return id(j.ID) }},
 		{"queue", func(j honker.JobInfo) cell { return text(j.Queue) }},
-		{"phase", func(j honker.JobInfo) cell { return text(string(j.Phase)) }},
+		{"phase", func(j honker.JobInfo) cell { return phaseCell(j.Phase) }},
 		{"priority", func(j honker.JobInfo) cell { return number(int64(j.Priority)) }},
 		{"attempts", func(j honker.JobInfo) cell { return number(int64(j.Attempts)) }},
 		{"max_attempts", func(j honker.JobInfo) cell { return number(int64(j.MaxAttempts)) }},
@@ -164,6 +206,7 @@ var jobView = view[honker.JobInfo]{
 		{"created_at", func(j honker.JobInfo) cell { return at(j.CreatedAt) }},
 		{"run_at", func(j honker.JobInfo) cell { return at(j.RunAt) }},
 		{"expires_at", func(j honker.JobInfo) cell { return at(j.ExpiresAt) }},
+		{"started_at", func(j honker.JobInfo) cell { return at(j.StartedAt) }},
 		{"claim_expires_at", func(j honker.JobInfo) cell { return at(j.ClaimExpiresAt) }},
 		{"died_at", func(j honker.JobInfo) cell { return at(j.DiedAt) }},
 		{"last_error", func(j honker.JobInfo) cell { return text(j.LastError) }},
@@ -239,12 +282,54 @@ whole batch.`,
 	cmd.Flags().BoolVar(&opts.Running, "running", false, "also remove running jobs, and cancel the ctx of their handlers")
 	a.prints(cmd, outcomeView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
-		return a.onJobs(ctx, args, c, verb{name: "cancel", done: "cancelled", what: "job", none: "none of these jobs waits or runs"},
+		v := verb{name: "cancel", done: "cancelled", what: "job", none: "none of these jobs waits or runs"}
+		if !opts.Running && opts.Waiters != admin.KeepWaiters {
+			v.skipped = []string{"job", "cancel", "--running"}
+		}
+		return a.onJobs(ctx, args, c, v,
 			func(ctx context.Context, db *honker.DB, f admin.JobFilter, dryRun bool) (*admin.Report, error) {
 				o := opts
 				o.DryRun = dryRun
 				return a.cancelJobs(ctx, db, f, o)
 			})
+	})
+}
+
+func (a *app) jobBury() *cobra.Command {
+	var c changing
+	var f admin.JobFilter
+	cmd := &cobra.Command{
+		Use:        "bury [JOB...]",
+		SuggestFor: []string{"kill", "archive", "undo"},
+		Short:      "Move waiting jobs to the dead jobs",
+		Long: `bury moves waiting jobs to the dead jobs. They keep their last errors, and honker dead requeue makes them run again.
+--requeue undoes a requeue: it selects the jobs of the requeue that have used no attempt since. honker dead requeue prints
+its entry. bury asks before it changes more than one job.`,
+		Example: `  honker job bury 17
+  honker job bury --requeue 4`,
+
+		ValidArgsFunction: a.completeJobIDs,
+	}
+	c.addTo(cmd)
+	addRequeue(cmd, &f.Requeue)
+	a.prints(cmd, outcomeView)
+	return a.does(cmd, func(ctx context.Context, args []string) (err error) {
+		if f.IDs, err = idsOf(args); err != nil {
+			return err
+		}
+		if len(f.IDs) == 0 && f.Requeue == 0 {
+			return usage("the same with the ids of jobs, or with --requeue", "no jobs selected: give ids or --requeue")
+		}
+		v := verb{name: "bury", done: "buried", what: "job", none: "none of these jobs waits"}
+		return a.change(ctx, func(db *honker.DB) error {
+			v.do = func(ctx context.Context, dryRun bool) (*admin.Report, error) {
+				return admin.Bury(ctx, db, f, &admin.BuryOptions{DryRun: dryRun})
+			}
+			if f.IDs != nil {
+				return a.applyTo(ctx, f.IDs, v, c)
+			}
+			return a.apply(ctx, v, c)
+		})
 	})
 }
 

@@ -34,6 +34,7 @@ until their handlers have returned. It shows at most 1,000 keys.`,
 	a.prints(cmd, keyView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
+			a.noteUnknown(ctx, db, args[0])
 			keys, err := byName(db, args[0]).Keys(ctx)
 			if err != nil {
 				return err

@@ -99,9 +99,13 @@ func (a *app) queueLimits() *cobra.Command {
 	a.prints(cmd, queueLimitsView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		if _, same := l.over(cmd, honker.Limits{}); same {
-			return a.look(ctx, func(db *honker.DB) error { return a.showLimits(ctx, db, args[0]) })
+			return a.look(ctx, func(db *honker.DB) error {
+				a.noteUnknown(ctx, db, args[0])
+				return a.showLimits(ctx, db, args[0])
+			})
 		}
 		return a.change(ctx, func(db *honker.DB) error {
+			a.noteUnknown(ctx, db, args[0])
 			was, err := byName(db, args[0]).Limits(ctx)
 			if err != nil {
 				return err

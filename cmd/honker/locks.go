@@ -59,7 +59,7 @@ func (a *app) lockRun() *cobra.Command {
 but across all containers that share the file. If the lock is held, run exits with code 1 without running the command, unless
 --wait is given. Otherwise the exit code is that of the command.
 
-The command gets HONKER_FILE, HONKER_LOCK and HONKER_LOCK_TOKEN in its environment. The token is a number that increases each
+The command gets HONKER_FILE or HONKER_DSN, HONKER_LOCK and HONKER_LOCK_TOKEN in its environment. The token is a number that increases each
 time the lock is taken. SIGTERM and SIGINT are passed on to the command. If the lock is lost, because the machine was suspended
 or an operator broke the lock, the command gets SIGTERM, and SIGKILL after --grace.`,
 		Example: `  0 3 * * * honker lock run nightly -f /srv/app.db -- /srv/nightly.sh
@@ -116,14 +116,14 @@ func (a *app) take(ctx context.Context, db *honker.DB, name string, wait time.Du
 
 // runUnder runs a command while holding the lock. It terminates the command if the lock is lost.
 func (a *app) runUnder(ctx context.Context, lock *honker.Lock, argv []string, grace time.Duration) error {
-	path, err := a.path(ctx)
+	d, err := a.database(ctx)
 	if err != nil {
 		return err
 	}
 	held := lock.Context()
 	ran := child{
 		argv: argv, grace: grace, shared: a.inTerm, stdin: a.stdin, stdout: a.stdout, stderr: a.stderr,
-		env: []string{"HONKER_FILE=" + absolute(path), "HONKER_LOCK=" + lock.Name(), "HONKER_LOCK_TOKEN=" + strconv.FormatInt(lock.Token(), 10)},
+		env: append(a.environment(d), "HONKER_LOCK="+lock.Name(), "HONKER_LOCK_TOKEN="+strconv.FormatInt(lock.Token(), 10)),
 	}.run(held)
 	lost := errors.Is(context.Cause(held), honker.ErrLockLost)
 	unlocked := lock.Unlock(context.WithoutCancel(ctx))

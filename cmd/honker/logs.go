@@ -45,7 +45,7 @@ indented. With --output, attempts are printed as values like in other lists.`,
 		return a.look(ctx, func(db *honker.DB) error {
 			all, err := admin.Attempts(ctx, db, ids[0])
 			if errors.Is(err, honker.ErrNotFound) {
-				return &coded{code: codeNo, err: fmt.Errorf("no live or dead job %d in the file", ids[0]), try: a.command("jobs")}
+				return &coded{code: codeNo, err: fmt.Errorf("no live or dead job %d", ids[0]), try: a.command("jobs")}
 			}
 			if err != nil {
 				return err

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,11 +40,22 @@ func TestMain(m *testing.M) {
 		binary += ".exe"
 	}
 	must(os.WriteFile(binary, must1(os.ReadFile(must1(os.Executable()))), 0o755))
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+	goleak.VerifyTestMain(tests{m}, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(dir)
 		os.Exit(code)
 	}))
 }
+
+// tests stops the server of the tests after them.
+type tests struct{ *testing.M }
+
+func (t tests) Run() int {
+	defer func() { must(stopServer()) }()
+	return t.M.Run()
+}
+
+// stopServer stops the PostgreSQL server, if a test has started one.
+var stopServer = func() error { return nil }
 
 func must1[T any](value T, err error) T {
 	must(err)
@@ -55,6 +67,9 @@ type person struct {
 	t      *testing.T
 	stdin  string
 	atTerm bool
+	width  int // of the terminal; 0 for any
+	color  bool
+	first  []string // flags before each command
 	env    map[string]string
 }
 
@@ -72,11 +87,11 @@ func (p *person) run(args ...string) said {
 
 func (p *person) runCtx(ctx context.Context, args ...string) said {
 	var out, err bytes.Buffer
-	code := run(ctx, args, console{
+	code := run(ctx, append(slices.Clone(p.first), args...), console{
 		stdin: strings.NewReader(p.stdin), stdout: &out, stderr: &err,
-		inTerm: p.atTerm, outTerm: p.atTerm,
+		inTerm: p.atTerm, outTerm: p.atTerm, width: p.width, color: p.color,
 		getenv: func(name string) string { return p.env[name] },
-		actor:  "ann@example", noNotices: true,
+		actor:  "ann@example", noNotices: true, patience: deadline,
 	})
 	return said{out.String(), err.String(), code}
 }

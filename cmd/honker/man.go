@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -59,8 +61,15 @@ func writePages(dir string, pages map[string][]byte) error {
 func manPages(root *cobra.Command) (map[string][]byte, error) {
 	root.InitDefaultCompletionCmd()
 	root.InitDefaultHelpCmd()
+	concepts, _, err := root.Find([]string{"concepts"})
+	if err != nil {
+		return nil, err
+	}
 	pages := map[string][]byte{}
-	return pages, addPages(pages, root)
+	if err := addPages(pages, root); err != nil {
+		return nil, err
+	}
+	return pages, addPages(pages, concepts)
 }
 
 func addPages(pages map[string][]byte, cmd *cobra.Command) error {
@@ -86,16 +95,61 @@ func manPage(cmd *cobra.Command) ([]byte, error) {
 	cmd.DisableAutoGenTag = true
 	cmd.InitDefaultHelpFlag()
 	cmd.Long = markdown(cmd.Long)
-	cmd.NonInheritedFlags().VisitAll(func(flag *pflag.Flag) {
-		_, text := pflag.UnquoteUsage(flag)
-		flag.Usage = markdown(text)
-	})
+	cmd.NonInheritedFlags().VisitAll(describe)
 	var b bytes.Buffer
 	if err := doc.GenMan(cmd, &doc.GenManHeader{Date: &time.Time{}, Source: "honker", Manual: "honker"}, &b); err != nil {
 		return nil, fmt.Errorf("the page of %s: %w", cmd.CommandPath(), err)
 	}
 	page := bytes.TrimPrefix(b.Bytes(), []byte(".nh\n"))
-	return bytes.Replace(page, []byte(`"Jan 0001"`), []byte(`""`), 1), nil
+	page = bytes.Replace(page, []byte(`"Jan 0001"`), []byte(`""`), 1)
+	return withReferences(withValues(page, cmd), cmd), nil
+}
+
+// valueName is the annotation of a flag that has the name of its value.
+const valueName = "value"
+
+// describe prepares the text of a flag for the page. It adds the default, which the man package would write in place of the name
+// of the value.
+func describe(flag *pflag.Flag) {
+	name, text := pflag.UnquoteUsage(flag)
+	if isDefault := strings.Trim(flag.DefValue, "0s[]") != "" && flag.DefValue != "false"; isDefault && !strings.Contains(text, "default") {
+		text += "; default " + flag.DefValue
+	}
+	flag.Usage = markdown(text)
+	if flag.Annotations == nil {
+		flag.Annotations = map[string][]string{}
+	}
+	flag.Annotations[valueName] = []string{name}
+}
+
+var optionLine = regexp.MustCompile(`(?m)^(\\fB(?:-[a-z]\\fP, \\fB)?--)([a-z-]+)\\fP\[?=.*$`)
+
+// withValues replaces the defaults of options by the names of their values: --limit n instead of --limit=50.
+func withValues(page []byte, cmd *cobra.Command) []byte {
+	return optionLine.ReplaceAllFunc(page, func(line []byte) []byte {
+		parts := optionLine.FindSubmatch(line)
+		out := append(slices.Concat(parts[1], parts[2]), `\fP`...)
+		if flag := cmd.Flag(string(parts[2])); flag != nil && len(flag.Annotations[valueName]) > 0 && flag.Annotations[valueName][0] != "" {
+			out = append(out, ` \fI`+flag.Annotations[valueName][0]+`\fP`...)
+		}
+		return out
+	})
+}
+
+// withReferences adds the page of concepts, and the commands of the same topic, to the references at the end of the page.
+func withReferences(page []byte, cmd *cobra.Command) []byte {
+	var names []string
+	if cmd.Name() != "concepts" {
+		names = append(names, "concepts")
+	}
+	if cmd.Parent() == cmd.Root() {
+		names = append(names, related(cmd)...)
+	}
+	page = bytes.TrimRight(page, "\n")
+	for _, name := range names {
+		page = fmt.Appendf(page, ", \\fBhonker-%s(1)\\fP", name)
+	}
+	return append(page, '\n')
 }
 
 var markdownEscapes = strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "_", `\_`, "[", `\[`, "]", `\]`, "<", `\<`, ">", `\>`)

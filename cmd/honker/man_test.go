@@ -27,7 +27,7 @@ func TestMan_EachCommand(t *testing.T) {
 
 	root := (&app{}).root()
 	root.InitDefaultCompletionCmd()
-	names := []string{"honker.1"}
+	names := []string{"honker.1", "honker-concepts.1"}
 	each(root, func(cmd *cobra.Command) {
 		if !cmd.IsAvailableCommand() {
 			return
@@ -84,8 +84,34 @@ func TestMan_Texts(t *testing.T) {
 	require.Contains(t, pages["honker-stream-tail.1"], `'orders:*'. With --follow`)
 	require.Contains(t, pages["honker-work.1"], "HONKER_MAX_ATTEMPTS, HONKER_KEY and")
 	require.Contains(t, pages["honker-work.1"], "\n  75     retry after --snooze")
-	require.Contains(t, pages["honker-work.1"], `--workers\fP=one for each processor`, "not as many as this machine has")
+	require.Contains(t, pages["honker-work.1"], `--workers\fP \fIint\fP`+"\n\tmaximum number of concurrent commands; default one for each processor\n", "not as many as this machine has")
 	require.Contains(t, pages["honker-ui.1"], "ask for a name and password instead of the token: user:hash")
+}
+
+// Options have the names of their values, and their defaults as text. Pages refer to pages about the same things.
+func TestMan_Options(t *testing.T) {
+	t.Parallel()
+	pages := manDir(t)
+	for name, page := range pages {
+		require.NotRegexp(t, `(?m)^\\fB-.*\\fP\[?=`, page, name)
+	}
+	jobs := pages["honker-jobs.1"]
+	require.Contains(t, jobs, "\\fB--limit\\fP \\fIn\\fP\n\tlist at most n; 0 for all; default 50\n")
+	require.Contains(t, jobs, "\\fB--count\\fP\n\tprint only")
+	require.Contains(t, jobs, "\\fB-f\\fP, \\fB--file\\fP \\fIpath\\fP\n")
+	_, references, _ := strings.Cut(jobs, ".SH SEE ALSO\n")
+	for _, name := range []string{"honker", "honker-concepts", "honker-queue", "honker-dead"} {
+		require.Contains(t, references, `\fB`+name+`(1)\fP`)
+	}
+	require.NotContains(t, references, "honker-jobs(1)")
+
+	for _, cmd := range (&app{}).root().Commands() {
+		if cmd.IsAvailableCommand() && cmd.Name() != "completion" {
+			require.NotEmpty(t, related(cmd), cmd.Name())
+		}
+	}
+	require.Contains(t, (&person{t: t}).run("help", "concepts").out, "A consumer reads")
+	require.Zero(t, (&person{t: t}).run("concepts").code)
 }
 
 func TestMan_Refused(t *testing.T) {

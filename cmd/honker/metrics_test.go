@@ -26,7 +26,7 @@ func TestMetrics_Print(t *testing.T) {
 	require.Empty(t, got.err)
 	require.Contains(t, got.out, "\nhonker_queue_jobs{phase=\"ready\",queue=\""+q.Name()+"\"} 2\n")
 	require.Contains(t, got.out, "# TYPE honker_queue_oldest_ready_seconds gauge\n")
-	require.Contains(t, got.out, "\nhonker_problems{code=\"wal\"} 0\n")
+	require.Contains(t, got.out, "\nhonker_problems{code=\"wal\",severity=\"warn\"} 0\n")
 
 	got = ran(t, dir, "metrics", "-f", "app.db", "-o", "json")
 	require.Equal(t, codeUsage, got.code)
@@ -35,6 +35,39 @@ func TestMetrics_Print(t *testing.T) {
 	require.Empty(t, got.out)
 	got = ran(t, dir, "metrics", "-f", "app.db", "--listen", "no address")
 	require.Equal(t, codeUsage, got.code)
+}
+
+// Queues can be folded by a substitution, and only some keep their names.
+func TestMetrics_QueueLabels(t *testing.T) {
+	dir, db, _ := newFile(t)
+	for i, name := range []string{"mails-1", "mails-22", "z-heavy", "a", "b"} {
+		_, err := honker.NewQueue[int](db, name, nil).EnqueueMany(t.Context(), make([]int, []int{1, 1, 9, 1, 1}[i]))
+		require.NoError(t, err)
+	}
+	got := ran(t, dir, "metrics", "-f", "app.db", "--queue-label", `s/-\d+$//`)
+	require.Zero(t, got.code, got.err)
+	require.Contains(t, got.out, "\nhonker_queue_jobs{phase=\"ready\",queue=\"mails\"} 2\n")
+	require.Contains(t, got.out, "\nhonker_queues_folded 0\n")
+
+	got = ran(t, dir, "metrics", "-f", "app.db", "--max-queues", "1")
+	require.Zero(t, got.code, got.err)
+	require.Contains(t, got.out, "\nhonker_queue_jobs{phase=\"ready\",queue=\"z-heavy\"} 9\n")
+	require.Contains(t, got.out, "\nhonker_queue_jobs{phase=\"ready\",queue=\"_other\"} 4\n")
+	require.Contains(t, got.out, "\nhonker_queues_folded 4\n")
+
+	for _, bad := range []string{"mails", "s/(/x/", "s/a/b", "s/a/b/x", "y/a/b/"} {
+		require.Equal(t, codeUsage, ran(t, dir, "metrics", "-f", "app.db", "--queue-label", bad).code, bad)
+	}
+	require.Equal(t, codeUsage, ran(t, dir, "metrics", "-f", "app.db", "--max-queues", "0").code)
+}
+
+// A substitution replaces the first match, or all matches with g.
+func TestSubstitution(t *testing.T) {
+	for text, want := range map[string]string{`s/\d+//`: "a-b2", `s/\d+//g`: "a-b", `s/a(\d)/x$1/`: "x1-b2", `s/none/x/`: "a1-b2"} {
+		rename, err := substitution(text)
+		require.NoError(t, err)
+		require.Equal(t, want, rename("a1-b2"), text)
+	}
 }
 
 // With --listen, the metrics are served until an interrupt, even while other processes open and close

@@ -51,6 +51,7 @@ func (a *app) shown() format {
 type view[T any] struct {
 	columns []column[T]
 	name    func(T) string
+	spare   []string // columns that a narrow terminal does without, the least important first
 }
 
 // column is a column in a table or in TSV. It has the same name as the JSON field.
@@ -176,7 +177,7 @@ func (l *list[T]) close(what string) error {
 	}
 	switch shown := l.app.shown(); {
 	case shown == formatTable && l.n > 0:
-		return l.app.writeTable(l.view.header(), l.rows)
+		return l.app.writeTable(l.view.header(), l.rows, l.view.spare)
 	case shown == formatTSV && l.n == 0 && !l.app.quiet:
 		_, err := fmt.Fprintln(l.app.out, strings.Join(l.view.header(), "\t"))
 		return err

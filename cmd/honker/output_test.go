@@ -172,13 +172,13 @@ func TestTable_Aligned(t *testing.T) {
 	t.Parallel()
 	for color, want := range map[bool]string{
 		false: "NAME    N  LAST\nÄäää  999  x\nb       1\n",
-		true:  "NAME    N  LAST\n\x1b[31mÄäää\x1b[0m  999  x\n\x1b[31mb\x1b[0m       1\n",
+		true:  "\x1b[2mNAME\x1b[0m    \x1b[2mN\x1b[0m  \x1b[2mLAST\x1b[0m\n\x1b[31mÄäää\x1b[0m  999  x\n\x1b[31mb\x1b[0m       1\n",
 	} {
 		var b bytes.Buffer
 		a := &app{console: console{color: color}, out: bufio.NewWriter(&b)}
 		err := a.writeTable([]string{"name", "n", "last"}, [][]cell{
 			{text("Ääää").in(red), number(999), text("x")}, {text("b").in(red), number(1), text("")},
-		})
+		}, nil)
 		require.NoError(t, errors.Join(err, a.out.Flush()))
 		require.Equal(t, want, b.String())
 	}
@@ -205,7 +205,7 @@ func TestTable_Cells(t *testing.T) {
 		require.Equal(t, want, cells(value), "%q", value)
 		var b bytes.Buffer
 		a := &app{out: bufio.NewWriter(&b), quiet: true}
-		require.NoError(t, a.writeTable([]string{"name", "n"}, [][]cell{{text(value), text("x")}, {text("12345678"), text("x")}}))
+		require.NoError(t, a.writeTable([]string{"name", "n"}, [][]cell{{text(value), text("x")}, {text("12345678"), text("x")}}, nil))
 		require.NoError(t, a.out.Flush())
 		if strings.ContainsRune(value, '\x1b') {
 			continue // escapes in a value are shown, not obeyed
@@ -215,7 +215,7 @@ func TestTable_Cells(t *testing.T) {
 	}
 }
 
-// A long value is cut to 60 cells, no matter how many characters that is.
+// An abbreviated value has at most 60 cells, no matter how many characters that is.
 func TestTable_Long(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]string{
@@ -224,9 +224,9 @@ func TestTable_Long(t *testing.T) {
 		strings.Repeat("e\u0301", 61): strings.Repeat("e\u0301", 59) + "…", strings.Repeat("🚀", 31): strings.Repeat("🚀", 29) + "…",
 		"two\n lines": "two lines",
 	} {
-		require.Equal(t, cell{human: want, raw: value}, long(value))
+		require.Equal(t, want, brief(value))
 	}
-	marks := long("e" + strings.Repeat("\u0301", 1<<20)).human
+	marks := brief("e" + strings.Repeat("\u0301", 1<<20))
 	require.Less(t, len(marks), 2000, "marks without a width are bounded too")
 }
 

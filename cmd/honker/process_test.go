@@ -265,7 +265,7 @@ func TestProcess_WhichFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	got := ran(t, dir, "queues")
-	require.Equal(t, said{"", "no honker file in this directory: name a file with -f or $HONKER_FILE\ntry: honker status -f FILE\n", codeUsage}, got)
+	require.Equal(t, said{"", "no honker file in this directory: name a file with -f or $HONKER_FILE, or a server with $HONKER_DSN\ntry: honker status -f FILE\n", codeUsage}, got)
 
 	other, err := honker.Open(t.Context(), filepath.Join(dir, "app.db"), nil)
 	require.NoError(t, err)
@@ -304,7 +304,7 @@ func TestProcess_EmptyFile(t *testing.T) {
 		cmd.Env = append(cmd.Env, "HONKER_FILE=")
 		got = finished(t, cmd)
 		require.Equal(t, codeUsage, got.code, args)
-		require.Equal(t, "$HONKER_FILE is set but empty: set it to a file, or unset it\ntry: honker status -f FILE\n", got.err, args)
+		require.Equal(t, "$HONKER_FILE is set but empty: set it, or unset it\ntry: honker status -f FILE\n", got.err, args)
 
 		cmd = command(t, dir, append([]string{"-f", "app.db"}, strings.Fields(args)...)...)
 		cmd.Env = append(cmd.Env, "HONKER_FILE=")
@@ -340,7 +340,7 @@ func TestProcess_Terminal(t *testing.T) {
 		out, err := cmd.Output()
 		require.NoError(t, err, "%s", out)
 		require.True(t, strings.HasPrefix(string(out), want), "%s: %q", env, out)
-		require.Contains(t, string(out), "QUEUE  READY")
+		require.Regexp(t, `QUEUE(\x1b\[0m)?  (\x1b\[2m)?READY`, string(out))
 	}
 }
 

@@ -21,12 +21,13 @@ var queueView = view[honker.QueueStats]{
 		{"held", func(s honker.QueueStats) cell { return count(s.Held) }},
 		{"lapsed", func(s honker.QueueStats) cell { return count(s.Lapsed) }},
 		{"expired", func(s honker.QueueStats) cell { return count(s.Expired) }},
-		{"dead", func(s honker.QueueStats) cell { return count(s.Dead) }},
-		{"oldest_ready", func(s honker.QueueStats) cell { return when(s.OldestReady) }},
+		{"dead", func(s honker.QueueStats) cell { return count(s.Dead).in(deadColor(s.Dead.N)) }},
+		{"oldest_ready", func(s honker.QueueStats) cell { return when(s.OldestReady).in(lateColor(s.OldestReady)) }},
 		{"next_at", func(s honker.QueueStats) cell { return when(s.NextAt) }},
 		{"paused", func(s honker.QueueStats) cell { return paused(s.Pause) }},
 	},
-	name: func(s honker.QueueStats) string { return s.Queue },
+	name:  func(s honker.QueueStats) string { return s.Queue },
+	spare: []string{"next_at", "scheduled"},
 }
 
 // queueWhole shows a single queue.
@@ -97,19 +98,17 @@ func (a *app) queueShow() *cobra.Command {
 	a.prints(cmd, queueWhole)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
+			a.noteUnknown(ctx, db, args[0])
 			stats, err := byName(db, args[0]).Stats(ctx)
 			if err != nil {
 				return err
-			}
-			if vacant(stats) {
-				a.note("queue %q has no jobs; see honker queues for other queues", args[0])
 			}
 			return one(a, queueWhole, stats)
 		})
 	})
 }
 
-// vacant reports whether the file has no trace of a queue, in which case its name may be misspelled.
+// vacant reports whether a queue has no jobs and no pause.
 func vacant(s honker.QueueStats) bool {
 	zero := honker.Count{}
 	return s.Ready == zero && s.Running == zero && s.Scheduled == zero && s.Held == zero &&
@@ -159,6 +158,7 @@ already, the reason and the end are replaced. With --key only the jobs with this
 	a.prints(cmd, steeredView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.change(ctx, func(db *honker.DB) error {
+			a.noteUnknown(ctx, db, args[0])
 			changed, err := byName(db, args[0]).Pause(ctx, opts)
 			if err != nil {
 				return err
@@ -182,6 +182,7 @@ func (a *app) queueResume() *cobra.Command {
 	a.prints(cmd, steeredView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.change(ctx, func(db *honker.DB) error {
+			a.noteUnknown(ctx, db, args[0])
 			resume := byName(db, args[0]).Resume
 			if key != "" {
 				resume = func(ctx context.Context) (bool, error) { return byName(db, args[0]).ResumeKey(ctx, key) }
@@ -190,9 +191,30 @@ func (a *app) queueResume() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.steered(steered{Queue: args[0], Verb: "resume", Changed: changed, Key: key})
+			if err := a.steered(steered{Queue: args[0], Verb: "resume", Changed: changed, Key: key}); err != nil {
+				return err
+			}
+			if !changed || key != "" {
+				return nil
+			}
+			return a.noteDead(ctx, db, args[0])
 		})
 	})
+}
+
+// noteDead tells how to requeue the dead jobs of a queue that runs again.
+func (a *app) noteDead(ctx context.Context, db *honker.DB, queue string) error {
+	stats, err := byName(db, queue).Stats(ctx)
+	if err != nil || stats.Dead.N == 0 {
+		return err
+	}
+	dead := stats.Dead.String() + " dead jobs"
+	if stats.Dead.N == 1 {
+		dead = "a dead job"
+	}
+	a.note("%s has %s; to run those of the last day again: %s", queue, dead,
+		a.command("dead", "requeue", "--queue", queue, "--died-since", "1d", "--spread", "10m"))
+	return nil
 }
 
 func (a *app) steered(s steered) error {
@@ -203,12 +225,13 @@ func (a *app) steered(s steered) error {
 	if s.Key != "" {
 		what = "key " + s.Key + " of " + s.Queue
 	}
-	_, err := fmt.Fprintln(a.out, clean(what), s.sentence())
+	_, err := fmt.Fprintln(a.out, clean(what), s.sentence(a.command(commandWords(admin.Action{Verb: admin.ActionResumePaused, Queue: s.Queue, Key: s.Key})...)))
 	return err
 }
 
-func (s steered) sentence() string {
-	end := "until honker queue resume"
+// sentence describes the effect. resume is the command that ends the pause.
+func (s steered) sentence(resume string) string {
+	end := "until " + resume
 	if !s.Until.IsZero() {
 		end = "until " + at(s.Until).human
 	}
@@ -233,8 +256,5 @@ func (a *app) completeQueue(cmd *cobra.Command, args []string, begun string) ([]
 }
 
 func (a *app) completeQueues(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return a.complete(cmd, func(ctx context.Context, db *honker.DB) ([]string, error) {
-		all, err := admin.Queues(ctx, db)
-		return words(all, func(s honker.QueueStats) string { return s.Queue }), err
-	})
+	return a.complete(cmd, func(ctx context.Context, db *honker.DB) ([]string, error) { return queueNames(ctx, db) })
 }

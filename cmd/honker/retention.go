@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -133,14 +134,18 @@ deleted by the next maintenance. If that would delete more than one job, retenti
 		}
 		r := honker.QueueRetention{Done: done.over(cmd, was.Done), Dead: dead.over(cmd, was.Dead)}
 		return retained{
-			what:   "job",
-			beyond: func() (int64, error) { return jobsBeyond(ctx, db, queue, r) },
-			set:    func() error { return byName(db, queue).SetRetention(ctx, r) },
+			what: "job",
+			beyond: func() (n, kept int64, err error) {
+				n, err = jobsBeyond(ctx, db, queue, r)
+				return n, 0, err
+			},
+			set: func() error { return byName(db, queue).SetRetention(ctx, r) },
 		}, err
 	})
 }
 
 func (a *app) showQueueRetention(ctx context.Context, db *honker.DB, queue string) error {
+	a.noteUnknown(ctx, db, queue)
 	r, err := byName(db, queue).Retention(ctx)
 	if err != nil {
 		return err
@@ -173,7 +178,7 @@ groups have read it. If that would delete more than one event, retention asks fi
 		r := b.over(cmd, was)
 		return retained{
 			what:   "event",
-			beyond: func() (int64, error) { return eventsBeyond(ctx, db, topic, r) },
+			beyond: func() (n, kept int64, err error) { return a.eventsBeyond(ctx, db, topic, r) },
 			set:    func() error { return onTopic(db, topic).SetRetention(ctx, r) },
 		}, err
 	})
@@ -189,8 +194,8 @@ func (a *app) showTopicRetention(ctx context.Context, db *honker.DB, topic strin
 
 // retained is a retention to be set.
 type retained struct {
-	what   string                // the noun for deleted rows
-	beyond func() (int64, error) // number of rows to be deleted
+	what   string                            // the noun for deleted rows
+	beyond func() (n, kept int64, err error) // numbers of rows to be deleted, and of rows that a reader keeps
 	set    func() error
 }
 
@@ -229,12 +234,12 @@ func (a *app) sets(cmd *cobra.Command, flags *retaining, table headed, show func
 // retain sets a retention. It first counts the rows to be deleted, and asks for confirmation if there is more than one.
 func (a *app) retain(ctx context.Context, db *honker.DB, r retained, c changing) error {
 	if c.dryRun || !c.yes {
-		n, err := r.beyond()
+		n, kept, err := r.beyond()
 		switch {
 		case err != nil:
 			return err
 		case c.dryRun:
-			return a.wouldDo(verb{name: "delete", what: r.what}, &admin.Report{Matched: n})
+			return a.wouldDo(verb{name: "delete", what: r.what}, &admin.Report{Matched: n, Left: kept})
 		case n > 1:
 			err = a.confirm(ctx, fmt.Sprintf("delete %s at the next maintenance?", plural(n, r.what)))
 		}
@@ -274,17 +279,17 @@ func jobsBeyond(ctx context.Context, db *honker.DB, queue string, r honker.Queue
 	return doneBeyond + beyond(dead, r.Dead), nil
 }
 
-// eventsBeyond counts the events in a topic that r doesn't keep. The count includes events that are kept until a
-// consumer or group has read them.
-func eventsBeyond(ctx context.Context, db *honker.DB, topic string, r honker.Retention) (int64, error) {
-	var at []time.Time
-	for e, err := range onTopic(db, topic).Read(ctx, 0) {
-		if e == nil {
-			return 0, err
-		}
-		at = append(at, e.CreatedAt)
+// eventsBeyond counts the events that the next maintenance will delete if the topic has the retention r, and the events
+// that are kept until a reader has seen them. It names that reader in a note.
+func (a *app) eventsBeyond(ctx context.Context, db *honker.DB, topic string, r honker.Retention) (n, kept int64, err error) {
+	p, err := admin.PreviewRetention(ctx, db, topic, r)
+	if err != nil {
+		return 0, 0, err
 	}
-	return beyond(at, r), nil
+	if p.Kept > 0 {
+		a.note("%s beyond the retention are kept for %s: %s", plural(p.Kept, "event"), clean(p.PinnedBy), strings.Join(a.commands(p.Actions), ", or "))
+	}
+	return p.Deletes, p.Kept, nil
 }
 
 // beyond counts the times that are outside r. The file stores times in whole seconds, so the age is rounded up to a

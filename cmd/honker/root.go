@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -18,12 +19,18 @@ import (
 // app holds the state of a single run of the command.
 type app struct {
 	console
-	out *bufio.Writer
+	out      *bufio.Writer
+	printing sync.Mutex // guards out where notes or rows may come from several goroutines
 
-	file    string
+	file     string
+	dsn      string
+	pgSchema string
+	pooler   bool
+
 	format  format
 	columns []string // value of --columns; nil for all
 	quiet   bool
+	wide    bool
 	timeout time.Duration
 }
 
@@ -52,16 +59,17 @@ const (
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "honker",
-		Short: "Inspect and manage a honker file",
-		Long: `honker inspects and manages a honker file: queues, jobs, dead letters.
+		Short: "Inspect and manage honker's queues, jobs and dead letters",
+		Long: `honker inspects and manages a honker database: queues, jobs, dead letters.
 
-It works on the file itself: that of -f, of $HONKER_FILE, or the only *.db in the current
-directory that is a honker file. It never creates a file. On a terminal it prints tables,
+It works on a file: that of -f, of $HONKER_FILE, or the only *.db in the current directory
+that is a honker file. With -d or $HONKER_DSN it works on a schema of a PostgreSQL server. It
+never creates a file, and a schema only with upgrade. On a terminal it prints tables,
 otherwise values separated by tabs.
 
-Exit codes: 0 success; 1 no: nothing found, or problems found; 2 usage; 3 refused: the file
-is busy, read-only, no honker file, or too old or new; 4 interrupted, with a report of what
-was done.`,
+Exit codes: 0 success; 1 no: nothing found, or problems found; 2 usage; 3 refused: the
+database is busy, read-only, not honker's, too old or new, or cannot be reached; 4 interrupted,
+with a report of what was done.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noSuch,
@@ -69,23 +77,27 @@ was done.`,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = false
 	flags := root.PersistentFlags()
-	flags.VarP(fileFlag{&a.file}, "file", "f", "`path` of the file; default $HONKER_FILE, or the only *.db in this directory")
+	flags.VarP(nonEmpty{&a.file, "path"}, "file", "f", "`path` of the file; default $HONKER_FILE, or the only *.db in this directory")
+	flags.VarP(nonEmpty{&a.dsn, "DSN"}, "dsn", "d", "`DSN` of a PostgreSQL server; default $HONKER_DSN, which keeps a password out of the list of processes")
+	flags.Var(nonEmpty{&a.pgSchema, "name"}, "schema", "`name` of honker's schema on the server; default $HONKER_SCHEMA, or honker")
+	flags.BoolVar(&a.pooler, "pooler", false, "the DSN leads to a pooler in transaction mode, such as PgBouncer")
 	flags.VarP(&a.format, "output", "o", "`format`: table, tsv, json, jsonl, name (only names or ids); default table on a terminal, else tsv")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print no headers and no notes")
-	flags.DurationVar(&a.timeout, "timeout", 5*time.Second, "how long to wait for a busy file")
+	flags.BoolVar(&a.wide, "wide", false, "print tables in full, even if they are wider than the terminal")
+	flags.DurationVar(&a.timeout, "timeout", 5*time.Second, "how long to wait for a busy file, or for the server")
 	must(root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp)))
 	must(root.MarkPersistentFlagFilename("file", "db"))
 
 	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look:"}, &cobra.Group{ID: groupChange, Title: "Change:"},
 		&cobra.Group{ID: groupFile, Title: "The file:"})
 	root.AddCommand(a.status(), a.doctor(), a.workers(), a.queues(), a.queue(), a.jobs(), a.job(), a.dead(), a.enqueue(), a.check(), a.version())
-	root.AddCommand(a.work(), a.locks(), a.lock())
-	root.AddCommand(a.relay(), a.presences(), a.presence())
+	root.AddCommand(a.work(), a.flow(), a.locks(), a.lock())
+	root.AddCommand(a.relays(), a.relay(), a.actors(), a.actorVerbs(), a.presences(), a.presence())
 	root.AddCommand(a.streams(), a.stream(), a.consumers(), a.consumer(), a.groups(), a.group())
 	root.AddCommand(a.schedules(), a.schedule())
-	root.AddCommand(a.limits(), a.batches(), a.batch(), a.notify(), a.listen(), a.events())
-	root.AddCommand(a.backup(), a.maintain(), a.vacuum(), a.schema(), a.upgrade())
-	root.AddCommand(a.top(), a.ui(), a.metrics(), a.man())
+	root.AddCommand(a.audit(), a.limits(), a.batches(), a.batch(), a.notify(), a.listen(), a.events())
+	root.AddCommand(a.backup(), a.maintain(), a.sizes(), a.vacuum(), a.schema(), a.upgrade(), a.move())
+	root.AddCommand(a.top(), a.ui(), a.metrics(), a.man(), a.concepts())
 	acceptYes(root)
 	return root
 }
@@ -127,31 +139,60 @@ func parent(use, short, group string, below ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// noSuch rejects arguments that aren't subcommands of cmd, and suggests a similar command.
+// noSuch rejects arguments that aren't subcommands of cmd, and suggests a similar command, or commands of that name
+// further down.
 func noSuch(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	text := fmt.Sprintf("%s has no command %q", cmd.CommandPath(), args[0])
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+	near := below(cmd, args[0])
+	if near == nil {
+		near = cmd.SuggestionsFor(args[0])
+	}
+	if len(near) > 0 {
 		text += "; did you mean " + strings.Join(near, " or ") + "?"
 	}
 	return errors.New(text)
 }
 
-// note prints a message to standard error, unless --quiet is set.
-func (a *app) note(format string, args ...any) {
-	if !a.quiet {
-		fmt.Fprintln(a.stderr, clean(fmt.Sprintf(format, args...)))
+// below returns the commands two levels below cmd that have this name, such as "dead requeue" for "requeue".
+func below(cmd *cobra.Command, name string) (paths []string) {
+	for _, group := range cmd.Commands() {
+		for _, sub := range group.Commands() {
+			if sub.Name() == name || sub.HasAlias(name) {
+				paths = append(paths, group.Name()+" "+name)
+			}
+		}
 	}
+	return paths
 }
 
-// command returns a honker command line for the same file, to use as a suggestion.
+// note prints a message to standard error after the output so far, unless --quiet is set. It is safe for concurrent use
+// with other notes and with feeds.
+func (a *app) note(format string, args ...any) {
+	if a.quiet {
+		return
+	}
+	a.printing.Lock()
+	defer a.printing.Unlock()
+	_ = a.out.Flush() // run reports the error
+	fmt.Fprintln(a.stderr, clean(fmt.Sprintf(format, args...)))
+}
+
+// command returns a honker command line for the same database, to use as a suggestion. It leaves out a connection string,
+// which may contain a password.
 func (a *app) command(words ...string) string {
 	line := []string{"honker"}
-	if a.file != "" {
+	switch {
+	case a.file != "":
 		line = append(line, "-f", a.file)
+	case a.dsn != "":
+		line = append(line, "-d", "DSN")
+	}
+	if a.pgSchema != "" {
+		line = append(line, "--schema", a.pgSchema)
 	}
 	line = append(line, words...)
 	for i, word := range line {

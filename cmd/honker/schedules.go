@@ -26,12 +26,17 @@ type schedule struct {
 	Missed      string
 	Enabled     bool
 	NextFireAt  time.Time
+	LastFireAt  time.Time
+	LastJob     int64
+	LastPhase   honker.Phase
+	LastSkipAt  time.Time
+	Skipped     int64
 }
 
 // missedWords are the values of --missed.
 var missedWords = []string{honker.FireAll: "all", honker.FireLast: "last", honker.Skip: "skip"}
 
-func scheduleOf(s honker.ScheduleInfo) schedule {
+func scheduleOf(s admin.ScheduleReport) schedule {
 	missed := fmt.Sprint(int(s.Missed)) // value written by a newer version
 	if int(s.Missed) < len(missedWords) {
 		missed = missedWords[s.Missed]
@@ -39,6 +44,7 @@ func scheduleOf(s honker.ScheduleInfo) schedule {
 	return schedule{
 		Name: s.Name, Queue: s.Queue, Spec: s.Spec, Payload: s.Payload, Priority: s.Priority, MaxAttempts: s.MaxAttempts,
 		ExpiresIn: s.ExpiresIn, Missed: missed, Enabled: s.Enabled, NextFireAt: s.NextFireAt,
+		LastFireAt: s.LastFireAt, LastJob: s.LastJob, LastPhase: s.LastPhase, LastSkipAt: s.LastSkipAt, Skipped: s.Skipped,
 	}
 }
 
@@ -49,9 +55,14 @@ var (
 		{"queue", func(s schedule) cell { return text(s.Queue) }},
 		{"spec", func(s schedule) cell { return text(s.Spec) }},
 		{"enabled", func(s schedule) cell { return enabled(s.Enabled) }},
-		{"next_fire_at", func(s schedule) cell { return when(s.NextFireAt) }},
+		{"next_fire_at", func(s schedule) cell { return when(s.NextFireAt).in(lateColor(s.NextFireAt)) }},
+		{"last_fire_at", func(s schedule) cell { return when(s.LastFireAt) }},
+		{"last_phase", lastPhase},
+		{"last_skip_at", func(s schedule) cell { return when(s.LastSkipAt) }},
 	}, name: scheduleName}
 	scheduleWhole = view[schedule]{columns: append(scheduleView.columns[:len(scheduleView.columns):len(scheduleView.columns)],
+		column[schedule]{"last_job", func(s schedule) cell { return id(s.LastJob) }},
+		column[schedule]{"skipped", func(s schedule) cell { return number(s.Skipped) }},
 		column[schedule]{"missed", func(s schedule) cell { return text(s.Missed) }},
 		column[schedule]{"priority", func(s schedule) cell { return number(int64(s.Priority)) }},
 		column[schedule]{"max_attempts", func(s schedule) cell { return number(int64(s.MaxAttempts)) }},
@@ -61,6 +72,15 @@ var (
 )
 
 func scheduleName(s schedule) string { return s.Name }
+
+// lastPhase highlights dead jobs.
+func lastPhase(s schedule) cell {
+	c := dashed(string(s.LastPhase))
+	if s.LastPhase == honker.PhaseDead {
+		c = c.in(red)
+	}
+	return c
+}
 
 // enabled highlights paused schedules.
 func enabled(yes bool) cell {
@@ -89,7 +109,7 @@ func (a *app) schedules() *cobra.Command {
 	a.prints(cmd, scheduleView)
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
-			infos, err := db.Scheduler().List(ctx)
+			infos, err := admin.Schedules(ctx, db)
 			if err != nil {
 				return err
 			}
@@ -121,7 +141,7 @@ func (a *app) schedule() *cobra.Command {
 
 // findSchedule returns the schedule with this name. If there is none, the error has codeNo.
 func (a *app) findSchedule(ctx context.Context, db *honker.DB, name string) (schedule, error) {
-	infos, err := db.Scheduler().List(ctx)
+	infos, err := admin.Schedules(ctx, db)
 	if err != nil {
 		return schedule{}, err
 	}
@@ -169,6 +189,7 @@ process must do so, by Scheduler.Run of the library.`,
 		}
 		s.Missed = honker.Missed(word)
 		return a.change(ctx, func(db *honker.DB) error {
+			a.noteMisspelled(ctx, db, s.Queue)
 			if err := db.Scheduler().Register(ctx, s); err != nil {
 				return err
 			}

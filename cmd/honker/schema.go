@@ -9,6 +9,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/honkerpg"
 )
 
 // table describes a honker table.
@@ -52,11 +53,12 @@ var about = map[string]string{
 	"_honkerx_after":         "dependencies between jobs, and members of batches",
 	"_honkerx_batches":       "batches of jobs",
 	"_honkerx_attempts":      "failed attempts",
+	"_honkerx_starts":        "starts of attempts that last",
 	"_honkerx_cancelled":     "places in limits that cancelled jobs hold until their handlers have returned",
 	"_honkerx_workers":       "running workers and their processes",
 	"_honkerx_minutes":       "traffic of each queue per minute",
 	"_honkerx_audit":         "changes made by operators",
-	"_honkerx_schedules":     "how schedules handle missed times",
+	"_honkerx_schedules":     "how schedules handle missed times, and their last fires",
 	"_honkerx_consumers":     "filters of consumers, and when they were created and last saved",
 	"_honkerx_retention":     "retention of topics",
 	"_honkerx_groups":        "groups of consumers",
@@ -67,6 +69,7 @@ var about = map[string]string{
 // families maps name prefixes to descriptions, for tables that packages create on first use.
 var families = map[string]string{
 	"_honkerx_compacted": "the last event of each topic deleted by retention",
+	"_honkerx_flow":      "tables of package flow; see docs/file-format.md",
 	"_honkerx_inbox":     "tables of package inbox; see docs/file-format.md",
 	"_honkerx_relay":     "tables of a relay; see docs/file-format.md",
 	"_honkerx_dispatch":  "tables of package dispatch; see docs/file-format.md",
@@ -89,13 +92,17 @@ func (a *app) schema() *cobra.Command {
 		Use:   "schema [TABLE]",
 		Short: "List honker's tables, or show the SQL of a table",
 		Long: `schema lists honker's tables in the file with their purpose and the number of their rows, counted up to 10,000. For a single
-table it prints the statements that created the table, its indexes and its triggers.`,
+table it prints the statements that created the table, its indexes and its triggers. For a server it prints the statements that
+make the whole schema, for an administrator to run; it does not connect.`,
 		GroupID:           groupFile,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeTable,
 	}
 	a.prints(cmd, tableView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
+		if a.onServer() {
+			return a.printServerSchema()
+		}
 		return a.look(ctx, func(db *honker.DB) error {
 			tables, err := tablesOf(ctx, db)
 			if err != nil {
@@ -107,6 +114,16 @@ table it prints the statements that created the table, its indexes and its trigg
 			return many(a, tableView, tables, "tables")
 		})
 	})
+}
+
+// printServerSchema prints the statements that make the schema of a server.
+func (a *app) printServerSchema() error {
+	text, err := honkerpg.Schema(a.schemaName())
+	if err != nil {
+		return err
+	}
+	_, err = a.out.WriteString(text)
+	return err
 }
 
 func tablesOf(ctx context.Context, db *honker.DB) ([]table, error) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -17,7 +18,7 @@ const levelNone = "none"
 
 // status is a summary of the file and its problems.
 type status struct {
-	File     string
+	File     string // "" for a server
 	Problems []problem
 	Queues   []honker.QueueStats
 	AsOf     time.Time
@@ -28,7 +29,7 @@ func (a *app) status() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show problems, and the state of each queue",
-		Long: `status shows problems with the file, and the state of each queue. It exits with code 1 if there is a problem of a severity
+		Long: `status shows problems with the file, combined by kind, and the state of each queue. It exits with code 1 if there is a problem of a severity
 in --fail-on. Use honker doctor for explanations of the problems.
 
 As tsv, status prints problems and queues as two tables, separated by an empty line. With --columns it prints only the
@@ -46,11 +47,11 @@ problems. As JSON Lines, problems are the lines with a severity, and all other l
 			return err
 		}
 		return a.look(ctx, func(db *honker.DB) error {
-			s, err := a.statusOf(ctx, db)
+			s, groups, err := a.statusOf(ctx, db)
 			if err != nil {
 				return err
 			}
-			if err := a.printStatus(s); err != nil {
+			if err := errors.Join(a.printStatus(s, groups), a.noteLarge(ctx, db)); err != nil {
 				return err
 			}
 			if slices.ContainsFunc(s.Problems, fails) {
@@ -74,29 +75,34 @@ func failing(levels []string) (func(problem) bool, error) {
 	}, nil
 }
 
-func (a *app) statusOf(ctx context.Context, db *honker.DB) (s *status, err error) {
+// statusOf returns the status, and its problems in groups.
+func (a *app) statusOf(ctx context.Context, db *honker.DB) (s *status, groups []problemGroup, err error) {
 	s = &status{AsOf: time.Now()}
-	s.File, _ = a.path(ctx)
-	if s.Queues, err = admin.Queues(ctx, db); err != nil {
-		return nil, err
+	if !a.onServer() {
+		d, _ := a.database(ctx)
+		s.File = d.path
 	}
-	s.Problems, err = a.problems(ctx, db)
-	return s, err
+	if s.Queues, err = admin.Queues(ctx, db); err != nil {
+		return nil, nil, err
+	}
+	groups, err = a.problems(ctx, db)
+	s.Problems = ungroup(groups)
+	return s, groups, err
 }
 
 // printStatus prints a single document for JSON. In the other formats, the queues follow the problems; tsv and name
 // have an empty line in between. --columns selects columns of the problems, and omits the queues.
-func (a *app) printStatus(s *status) error {
+func (a *app) printStatus(s *status, groups []problemGroup) error {
 	switch {
 	case a.shown() == formatJSON:
 		return writeJSON(a.out, s, "  ")
 	case a.sentences():
-		for _, p := range s.Problems {
-			if err := a.printProblem(p, s.AsOf); err != nil {
+		for _, g := range groups {
+			if err := a.printProblems(g, s.AsOf); err != nil {
 				return err
 			}
-			if len(p.Do) > 0 {
-				fmt.Fprintln(a.out, indented(p.Do[0]))
+			if do := g.do(); len(do) > 0 {
+				fmt.Fprintln(a.out, indented(do[0]))
 			}
 			fmt.Fprintln(a.out)
 		}

@@ -15,6 +15,7 @@ var topicView = view[admin.TopicInfo]{
 	columns: []column[admin.TopicInfo]{
 		{"name", func(t admin.TopicInfo) cell { return text(t.Name) }},
 		{"events", func(t admin.TopicInfo) cell { return count(t.Events) }},
+		{"published", func(t admin.TopicInfo) cell { return eventRate(t.Published, true) }},
 		{"first", func(t admin.TopicInfo) cell { return id(t.First) }},
 		{"head", func(t admin.TopicInfo) cell { return id(t.Head) }},
 		{"last_at", func(t admin.TopicInfo) cell { return when(t.LastAt) }},

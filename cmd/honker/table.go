@@ -24,13 +24,14 @@ type cell struct {
 	style      style
 }
 
-// style is a terminal color for important cells.
+// style is a terminal color for important cells, and for headers.
 type style string
 
 const (
 	plain  style = ""
 	red    style = "\x1b[31m"
 	yellow style = "\x1b[33m"
+	dim    style = "\x1b[2m"
 	reset        = "\x1b[0m"
 )
 
@@ -41,15 +42,13 @@ func (c cell) in(s style) cell {
 	return c
 }
 
-// long shows a text. It is abbreviated in tables.
-func long(s string) cell {
-	const most = 60
-	human := clean(strings.Join(strings.Fields(s), " "))
-	if runes := []rune(human); len(runes) > 8*most { // combining marks take no cells, but their number must be limited too
-		human = string(runes[:8*most]) + "…"
-	}
-	return cell{human: cut(human, most), raw: s}
-}
+// long shows a text on a single line.
+func long(s string) cell { return cell{human: oneLine(s), raw: s} }
+
+func oneLine(s string) string { return clean(strings.Join(strings.Fields(s), " ")) }
+
+// brief abbreviates a text to a single line of at most 60 cells.
+func brief(s string) string { return shortened(oneLine(s), 60) }
 
 // payload shows the stored payload of a job. For a sealed payload, a terminal shows the ID of its key.
 func payload(j honker.JobInfo, shown func(string) cell) cell {
@@ -105,6 +104,32 @@ func at(t time.Time) cell {
 	return c
 }
 
+func deadColor(n int64) style {
+	if n > 0 {
+		return red
+	}
+	return plain
+}
+
+// lateColor highlights the time of a job, schedule or other work that has been due for five minutes.
+func lateColor(due time.Time) style {
+	if !due.IsZero() && time.Since(due) > 5*time.Minute {
+		return yellow
+	}
+	return plain
+}
+
+// phaseCell highlights jobs that do not run by themselves.
+func phaseCell(p honker.Phase) cell {
+	switch p {
+	case honker.PhaseDead:
+		return text(string(p)).in(red)
+	case honker.PhaseLapsed, honker.PhaseExpired:
+		return text(string(p)).in(yellow)
+	}
+	return text(string(p))
+}
+
 // clean makes text safe for a terminal. A payload could otherwise move the cursor or send other control
 // sequences.
 func clean(s string) string {
@@ -152,26 +177,31 @@ func cut(s string, width int) string {
 	return ansi.Truncate(s, width, "…")
 }
 
-// writeTable prints aligned columns.
-func (a *app) writeTable(header []string, rows [][]cell) error {
-	widths := make([]int, len(header))
-	if !a.quiet {
-		head := make([]cell, len(header))
-		for i, name := range header {
-			head[i] = cell{human: strings.ToUpper(name), right: rows[0][i].right}
-		}
-		rows = append([][]cell{head}, rows...)
-	}
+// writeTable prints aligned columns. On a terminal they are fitted to its width, and the columns named spare are the first
+// that a narrow terminal does without.
+func (a *app) writeTable(header []string, rows [][]cell, spare []string) error {
 	for _, row := range rows {
 		for i := range row {
 			row[i].human = clean(strings.ReplaceAll(row[i].human, "\n", " "))
-			widths[i] = max(widths[i], cells(row[i].human))
 		}
 	}
-	for _, row := range rows {
+	g, left := grid{header, rows, a.quiet}, []string(nil)
+	if a.fits() {
+		g, left = g.fitted(a.width, a.columns, spare)
+	}
+	widths := g.widths()
+	if !a.quiet {
+		if err := a.writeRow(g.head(), widths); err != nil {
+			return err
+		}
+	}
+	for _, row := range g.rows {
 		if err := a.writeRow(row, widths); err != nil {
 			return err
 		}
+	}
+	if left != nil {
+		a.note("the terminal is too narrow for %s; --wide prints all columns", strings.Join(left, ", "))
 	}
 	return nil
 }
@@ -192,7 +222,11 @@ func (a *app) writeRow(row []cell, widths []int) error {
 			b.WriteString("  ")
 		}
 	}
-	_, err := fmt.Fprintln(a.out, strings.TrimRight(b.String(), " "))
+	line := strings.TrimRight(b.String(), " ")
+	if a.fits() {
+		line = cut(line, a.width)
+	}
+	_, err := fmt.Fprintln(a.out, line)
 	return err
 }
 

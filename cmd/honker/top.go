@@ -16,8 +16,9 @@ import (
 
 // reading is the data shown in a frame.
 type reading struct {
-	File     *admin.FileInfo
-	Problems []problem
+	File     *admin.FileInfo     // nil for a server
+	Database *admin.DatabaseInfo // nil for a file
+	Problems []problemGroup
 	Queues   []honker.QueueStats
 	Flows    map[string]flow // by queue; "" for the total
 	Workers  int             // workers that are, or may be, alive
@@ -45,10 +46,10 @@ func (a *app) top() *cobra.Command {
 		Long: `top shows problems and the state of each queue, and updates them after commits of any process, at most four times a second.
 While nothing is committed it does not read the file. The time at the top is that of the last reading, and the space bar
 reads again. The commits are those of all processes in the last minute. They are a lower bound, because commits in quick
-succession are seen as a single change. IN/s and OUT/s cover the last minute, RAN is the mean run time of handlers, and the
-last column shows the jobs done in each of the last ten minutes.
+succession are seen as a single change. IN/s, OUT/s and FAIL/s count jobs added, jobs done and failed attempts in the last minute.
+RAN is the mean run time of handlers, and the last column shows the attempts in each of the last ten minutes, in red if most failed.
 
-Keys pause and resume a queue, and show its next jobs, why none of them runs, and its dead jobs by error. Press ? for a list.`,
+Queues with problems come first. Keys choose another order, pause and resume a queue, and show its next jobs, why none of them runs, and its dead jobs by error. Press ? for a list.`,
 		Example: `  honker top -f app.db
   honker top --once | mail -s queues ops@example.com`,
 		GroupID:     groupLook,
@@ -87,20 +88,25 @@ func (a *app) printFrame(ctx context.Context, db *honker.DB) error {
 // readTop reads the data for a frame.
 func (a *app) readTop(ctx context.Context, db *honker.DB) (r reading, err error) {
 	r.At = time.Now()
-	if r.File, err = admin.File(ctx, db); err != nil {
-		return r, err
+	if admin.IsFile(db) {
+		r.File, err = admin.File(ctx, db)
+	} else {
+		r.Database, err = admin.Database(ctx, db)
 	}
-	s, err := a.statusOf(ctx, db)
 	if err != nil {
 		return r, err
 	}
-	r.Problems, r.Queues = s.Problems, s.Queues
+	s, groups, err := a.statusOf(ctx, db)
+	if err != nil {
+		return r, err
+	}
+	r.Problems, r.Queues = groups, s.Queues
 	workers, err := admin.Workers(ctx, db)
 	if err != nil {
 		return r, err
 	}
 	r.Workers = living(workers)
-	r.Flows, err = flows(ctx, db, s.Queues, r.At)
+	r.Flows, err = flows(ctx, db, r.At)
 	return r, err
 }
 
@@ -114,23 +120,14 @@ func living(workers []admin.WorkerInfo) (n int) {
 	return n
 }
 
-// mostFlows limits the number of queues for which traffic is read. There's no room on a screen for more.
-const mostFlows = 100
-
-func flows(ctx context.Context, db *honker.DB, queues []honker.QueueStats, now time.Time) (map[string]flow, error) {
-	names := []string{""}
-	for _, q := range queues[:min(len(queues), mostFlows)] {
-		names = append(names, q.Queue)
-	}
-	out := make(map[string]flow, len(names))
-	for _, name := range names {
-		minutes, err := admin.Traffic(ctx, db, name, now.Add(-flowMinutes*time.Minute))
-		if err != nil {
-			return nil, err
-		}
+// flows returns the traffic of all queues, by name.
+func flows(ctx context.Context, db *honker.DB, now time.Time) (map[string]flow, error) {
+	all, err := admin.TrafficAll(ctx, db, now.Add(-flowMinutes*time.Minute))
+	out := make(map[string]flow, len(all))
+	for name, minutes := range all {
 		out[name] = flowOf(minutes, now)
 	}
-	return out, nil
+	return out, err
 }
 
 // runTop shows frames until the user quits or ctx ends. When nothing changes, the only cost is the renderer, which

@@ -45,10 +45,12 @@ func inReading() frame {
 	for i, name := range []string{"emails", "thumbs", strings.Repeat("long name ", 20), "größe", "a\x1b[2Jb\nc", strings.Repeat("日本語", 20), "e\u0301te\u0301 🚀", "q8"} {
 		r.Queues = append(r.Queues, honker.QueueStats{Queue: name, Ready: honker.Count{N: int64(i * 12_041), More: i == 3}, Dead: honker.Count{N: int64(i % 3)},
 			OldestReady: now.Add(-time.Duration(i) * 249 * time.Second)})
-		r.Flows[name] = flow{In: float64(i) * 88, Out: 0.4, Ran: 96 * time.Millisecond, Done: [flowMinutes]int64{1, 2, 3, 0, int64(i)}}
+		r.Flows[name] = flow{In: float64(i) * 88, Out: 0.4, Fail: 3, Ran: 96 * time.Millisecond, Tried: [flowMinutes]int64{1, 2, 3, 0, int64(i)}, Failed: 4}
 	}
 	for i := range 8 {
-		r.Problems = append(r.Problems, problem{Severity: "error", Text: fmt.Sprintf("queue %d: 214 jobs are ready\x07", i), Since: now.Add(-time.Hour), Do: []string{"honker workers reports"}})
+		text := fmt.Sprintf("queue %d: 214 jobs are ready\x07", i)
+		r.Problems = append(r.Problems, problemGroup{Severity: "error", Text: text, Since: now.Add(-time.Hour),
+			Problems: []problem{{Severity: "error", Text: text, Cause: "\x1b[2Jno", Do: []string{"honker workers reports"}}}})
 	}
 	return frame{reading: r, color: true}
 }
@@ -102,12 +104,45 @@ func TestFlow_LastMinute(t *testing.T) {
 		{Start: minute, Enqueued: 60, Acked: 20, Died: 12, Ran: 40 * time.Second},
 	}, now)
 	require.InDelta(t, (600*0.75+60)/60, f.In, 1e-9)
-	require.InDelta(t, (60*0.75+32)/60, f.Out, 1e-9)
+	require.InDelta(t, (60*0.75+20)/60, f.Out, 1e-9)
+	require.InDelta(t, 12.0/60, f.Fail, 1e-9)
+	require.Equal(t, plain, f.color())
+	require.Equal(t, red, flowOf([]admin.Minute{{Start: minute, Acked: 5, Retried: 4, Died: 2}}, now).color())
 	require.Equal(t, time.Second, f.Ran)
-	require.Equal(t, [flowMinutes]int64{0: 8, 8: 60, 9: 32}, f.Done)
+	require.Equal(t, [flowMinutes]int64{0: 8, 8: 60, 9: 32}, f.Tried)
 	require.Equal(t, "▂▁▁▁▁▁▁▁█▅", f.sparkline())
 	require.False(t, f.still())
 	require.True(t, flowOf([]admin.Minute{{Start: minute.Add(-2 * time.Minute), Acked: 5}}, now).still())
+}
+
+// Queues with problems come first, in the order of their problems. Other orders are chosen by a key.
+func TestFrame_Order(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 23, 12, 4, 7, 0, time.UTC)
+	queue := func(name string, ready int64, oldest time.Duration) honker.QueueStats {
+		return honker.QueueStats{Queue: name, Ready: honker.Count{N: ready}, OldestReady: now.Add(-oldest)}
+	}
+	idle := honker.QueueStats{Queue: "idle"}
+	f := frame{reading: reading{At: now,
+		Queues:   []honker.QueueStats{queue("a", 1, time.Second), queue("busy", 9, time.Minute), queue("emails", 5, time.Hour), idle, queue("reports", 2, time.Minute+time.Second)},
+		Flows:    map[string]flow{"busy": {In: 9}, "emails": {Fail: 80}},
+		Problems: []problemGroup{{Problems: []problem{{Queue: "emails"}}}, {Problems: []problem{{Queue: "reports"}, {Queue: "emails"}, {Queue: "a"}}}},
+	}}
+	for o, want := range map[order][]string{
+		orderTrouble:  {"emails", "reports", "a", "busy", "idle"},
+		orderReady:    {"busy", "emails", "reports", "a", "idle"},
+		orderOldest:   {"emails", "reports", "busy", "a", "idle"},
+		orderFailures: {"emails", "busy", "a", "idle", "reports"},
+		orderName:     {"a", "busy", "emails", "idle", "reports"},
+	} {
+		f.order = o
+		var got []string
+		for _, q := range f.shownQueues() {
+			got = append(got, q.Queue)
+		}
+		require.Equal(t, want, got, o.String())
+	}
+	require.Equal(t, orderTrouble, orderName.next())
 }
 
 // The rate covers the last minute, or the time since the count began.
@@ -217,6 +252,9 @@ func TestTop_Keys(t *testing.T) {
 			t.Helper()
 			require.Contains(t, strings.Join(m.screen(), "\n"), text)
 		}
+		shows("> nightly reports") // its problem is the first
+		m.keys("s", "s", "s", "s", "k")
+		shows("s: sort by trouble")
 		shows("> emails")
 		m.keys("down")
 		shows("> nightly reports")

@@ -91,6 +91,7 @@ var topHelp = []string{
 	"  e             explain why none of its jobs runs",
 	"  d             show its dead jobs by error",
 	"  /             filter queues by name",
+	"  s             sort by trouble, ready jobs, oldest job, failures or name",
 	"  space         read the file now",
 	"  esc           back",
 	"  q             quit",
@@ -107,7 +108,7 @@ func (m *topModel) footer() string {
 	case m.below != nil || m.help:
 		return "esc: back  q: quit"
 	}
-	return "p: pause  r: resume  enter: jobs  e: why  d: dead  /: filter  ?: keys  q: quit"
+	return "p: pause  r: resume  enter: jobs  e: why  d: dead  /: filter  s: sort by " + m.order.next().String() + "  ?: keys  q: quit"
 }
 
 // Update implements tea.Model.
@@ -187,6 +188,8 @@ func (m *topModel) key(key string) tea.Cmd {
 		m.help = !m.help
 	case "space":
 		return m.readNow
+	case "s":
+		m.order = m.order.next()
 	case "/":
 		m.filtering, m.below, m.help = true, nil, false
 	case "up", "k":
@@ -290,7 +293,7 @@ func (m *topModel) nextJobs(queue string) tea.Msg {
 		fmt.Sprintf("  %s ready, %s running, %s scheduled, %s held, %s dead, %s", r.Ready, r.QueueStats.Running, r.Scheduled, r.Held,
 			r.QueueStats.Dead, plural(int64(living(r.Workers)), "worker")), ""}
 	for _, j := range r.Next {
-		lines = append(lines, fmt.Sprintf("  %d  %-9s  %s  %s", j.ID, j.Phase, when(j.RunAt).human, clean(long(string(j.Payload)).human)))
+		lines = append(lines, fmt.Sprintf("  %d  %-9s  %s  %s", j.ID, j.Phase, when(j.RunAt).human, clean(brief(string(j.Payload)))))
 	}
 	if len(r.Next) == 0 {
 		lines = append(lines, "  no jobs")
@@ -316,13 +319,13 @@ func (m *topModel) whyOf(queue string, width int) tea.Msg {
 }
 
 func (m *topModel) deadOf(queue string) tea.Msg {
-	r, err := admin.DeadGroups(m.ctx, m.db, admin.JobFilter{Queues: []string{queue}})
+	r, err := admin.DeadGroupsWithin(m.ctx, m.db, admin.JobFilter{Queues: []string{queue}}, 10_000, time.Second)
 	if err != nil {
 		return noticed(clean(err.Error()))
 	}
 	lines := opened{"", "  " + clean(queue) + ": dead jobs by error", ""}
 	for _, g := range r.Groups[:min(len(r.Groups), shownBelow)] {
-		lines = append(lines, fmt.Sprintf("  %s  %s, last %s: %s", g.Fingerprint[:min(8, len(g.Fingerprint))], plural(g.N, "job"), when(g.Last).human, clean(long(g.Sample).human)))
+		lines = append(lines, fmt.Sprintf("  %s  %s, last %s: %s", g.Fingerprint[:min(8, len(g.Fingerprint))], plural(g.N, "job"), when(g.Last).human, clean(brief(g.Sample))))
 	}
 	if len(r.Groups) == 0 {
 		lines = append(lines, "  no dead jobs")

@@ -64,6 +64,7 @@ keeps seven days.`,
 			queue = args[0]
 		}
 		return a.look(ctx, func(db *honker.DB) error {
+			a.noteUnknown(ctx, db, queue)
 			minutes, err := admin.Traffic(ctx, db, queue, time.Now().Add(-since))
 			if err != nil {
 				return err

@@ -84,6 +84,7 @@ transaction is rolled back, and the error says how to continue.`,
 		}
 		defer lines.Close()
 		return a.change(ctx, func(db *honker.DB) error {
+			a.noteMisspelled(ctx, db, opts.To)
 			v := verb{name: "import", done: "imported", what: "job", do: func(ctx context.Context, dryRun bool) (*admin.Report, error) {
 				opts.DryRun = dryRun
 				return admin.ImportJobs(ctx, db, interruptible(ctx, lines), &opts)

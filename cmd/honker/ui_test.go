@@ -42,7 +42,14 @@ func serveUIWith(t *testing.T, dir string, env []string, flags ...string) *visit
 		t.Skip("no process can be interrupted")
 	}
 	cmd := command(t, dir, append([]string{"ui", "-f", "app.db"}, flags...)...)
-	cmd.Env, cmd.Stderr = append(cmd.Env, env...), t.Output()
+	cmd.Env = append(cmd.Env, env...)
+	return serveBy(t, cmd)
+}
+
+// serveBy starts a command of honker ui.
+func serveBy(t *testing.T, cmd *exec.Cmd) *visitor {
+	t.Helper()
+	cmd.Stderr = t.Output()
 	cmd.Cancel = func() error { return errors.Join(os.ErrProcessDone, cmd.Process.Signal(syscall.SIGINT)) } // os.ErrProcessDone makes Wait return the exit code
 	cmd.WaitDelay = deadline
 	out, err := cmd.StdoutPipe()

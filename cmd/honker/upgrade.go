@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,10 +13,10 @@ import (
 	"github.com/honker-go/honker/admin"
 )
 
-// upgraded reports the schema version of a file before and after the upgrade.
+// upgraded reports the schema version of a database before and after the upgrade.
 type upgraded struct {
-	File    string
-	From    int // 0 if created by another honker binding
+	File    string // "" for a server
+	From    int    // 0 if it lacks the tables of this library
 	To      int
 	DryRun  bool
 	Changed bool
@@ -31,7 +32,7 @@ var upgradedView = view[upgraded]{columns: []column[upgraded]{
 
 func version(n int) cell {
 	if n == 0 {
-		return cell{human: "another binding's", raw: "0"}
+		return cell{human: "none", raw: "0"}
 	}
 	return text(strconv.Itoa(n))
 }
@@ -41,30 +42,31 @@ func (a *app) upgrade() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:        "upgrade",
 		SuggestFor: []string{"update", "migrate"},
-		Short:      "Upgrade the schema of an older file",
-		Long: `upgrade changes the schema of a file to that of this version. The file may be of an older version or of another binding of
-honker. upgrade asks first. It only adds to the schema, in a single transaction, and the file may be in use. Afterwards,
-programs with an older version of this library refuse to open the file. Other bindings use it as before. A program with this
-version of the library also upgrades a file when it opens it.`,
+		Short:      "Upgrade an older file or schema, or make the schema",
+		Long: `upgrade changes the schema of a database to that of this version. A file may be of an older version or of another binding of
+honker. On a server, upgrade makes the schema if there is none. upgrade asks first. It only adds to the schema, in a single
+transaction, and the database may be in use. Afterwards, programs with an older version of this library refuse to open the
+file. Other bindings use it as before. A program with this version of the library also upgrades a database when it opens it,
+unless it is told not to.`,
 		Example: `  honker upgrade -f app.db --dry-run
-  honker upgrade -f app.db --yes`,
+  honker upgrade -d "$ADMIN_DSN" --yes`,
 		GroupID: groupFile,
 		Args:    cobra.NoArgs,
 	}
 	c.addTo(cmd)
 	a.prints(cmd, upgradedView)
 	return a.does(cmd, func(ctx context.Context, _ []string) error {
-		path, err := a.path(ctx)
+		d, err := a.database(ctx)
 		if err != nil {
 			return err
 		}
-		u, err := a.schemaOf(ctx, path)
+		u, err := a.schemaOf(ctx, d)
 		if err != nil {
 			return err
 		}
 		u.DryRun = c.dryRun
 		if u.From < u.To && !c.dryRun {
-			err = a.upgradeFile(ctx, &u, c.yes)
+			err = a.upgradeSchema(ctx, d, &u, c.yes)
 		}
 		if err != nil {
 			return err
@@ -76,14 +78,12 @@ version of the library also upgrades a file when it opens it.`,
 	})
 }
 
-// schemaOf returns the current schema version of the file, and the version it can be upgraded to.
-func (a *app) schemaOf(ctx context.Context, path string) (upgraded, error) {
-	u := upgraded{File: path}
-	err := a.with(ctx, path, access{readOnly: true}, func(db *honker.DB) error {
-		info, err := admin.File(ctx, db)
-		if err == nil {
-			u.From, u.To = info.Schema, info.Schema
-		}
+// schemaOf returns the current schema version of the database, and the version it can be upgraded to.
+func (a *app) schemaOf(ctx context.Context, d database) (upgraded, error) {
+	u := upgraded{File: d.path}
+	err := a.with(ctx, d, access{readOnly: true}, func(db *honker.DB) (err error) {
+		u.From, err = schemaVersion(ctx, db)
+		u.To = u.From
 		return err
 	})
 	var old *honker.OldSchemaError
@@ -94,17 +94,33 @@ func (a *app) schemaOf(ctx context.Context, path string) (upgraded, error) {
 	return u, err
 }
 
-func (a *app) upgradeFile(ctx context.Context, u *upgraded, yes bool) error {
+func schemaVersion(ctx context.Context, db *honker.DB) (int, error) {
+	if !admin.IsFile(db) {
+		info, err := admin.Database(ctx, db)
+		if err != nil {
+			return 0, err
+		}
+		return info.SchemaVersion, nil
+	}
+	info, err := admin.File(ctx, db)
+	if err != nil {
+		return 0, err
+	}
+	return info.Schema, nil
+}
+
+func (a *app) upgradeSchema(ctx context.Context, d database, u *upgraded, yes bool) error {
 	if !yes {
-		question := fmt.Sprintf("bring %s from version %d to %d? Programs with an older version of this library refuse it then.", clean(u.File), u.From, u.To)
+		name := cmp.Or(clean(u.File), "the schema "+cmp.Or(a.schemaName(), "honker"))
+		question := fmt.Sprintf("bring %s from version %d to %d? Programs with an older version of this library refuse it then.", name, u.From, u.To)
 		if u.From == 0 {
-			question = fmt.Sprintf("add the tables of this library, version %d, to %s?", u.To, clean(u.File))
+			question = fmt.Sprintf("add the tables of this library, version %d, to %s?", u.To, name)
 		}
 		if err := a.confirm(ctx, question); err != nil {
 			return err
 		}
 	}
-	if err := a.try(ctx, u.File, access{}); err != nil {
+	if err := a.try(ctx, d, access{upgrades: true}); err != nil {
 		return err
 	}
 	u.Changed = true

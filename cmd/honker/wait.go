@@ -73,5 +73,5 @@ func (a *app) ended(ctx context.Context, db *honker.DB, id int64) error {
 	case err != nil && !errors.Is(err, honker.ErrNotFound):
 		return err
 	}
-	return &coded{code: codeNo, err: fmt.Errorf("no job %d in the file: it was done without a result, was cancelled, or never existed", id), try: a.command("jobs")}
+	return &coded{code: codeNo, err: fmt.Errorf("no job %d: it was done without a result, was cancelled, or never existed", id), try: a.command("jobs")}
 }

@@ -60,6 +60,7 @@ func (a *app) queueWhy() *cobra.Command {
 	a.prints(cmd, reasonView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
+			a.noteUnknown(ctx, db, args[0])
 			ex, err := admin.ExplainQueue(ctx, db, args[0])
 			if err != nil {
 				return err
@@ -170,7 +171,7 @@ var whyView = view[whyRow]{
 	columns: []column[whyRow]{
 		{"id", func(r whyRow) cell { return id(r.ID) }},
 		{"queue", func(r whyRow) cell { return text(r.Queue) }},
-		{"phase", func(r whyRow) cell { return text(string(r.Phase)) }},
+		{"phase", func(r whyRow) cell { return phaseCell(r.Phase) }},
 		{"code", func(r whyRow) cell { return text(string(r.Reason.Code)) }},
 		{"until", func(r whyRow) cell { return when(r.Reason.Until) }},
 		{"why", func(r whyRow) cell { return text(r.Reason.Text) }},

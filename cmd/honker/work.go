@@ -60,7 +60,7 @@ input. Its exit code settles the job:
   65     dead: the job can never succeed (EX_DATAERR)
   other  failed: retry with backoff, until all attempts are used up
 
-Standard error is passed on, and its end is stored as the error of the job. The environment contains HONKER_FILE, HONKER_QUEUE,
+Standard error is passed on, and its end is stored as the error of the job. The environment contains HONKER_FILE or HONKER_DSN, HONKER_QUEUE,
 HONKER_JOB_ID, HONKER_ATTEMPT, HONKER_MAX_ATTEMPTS, HONKER_KEY and HONKER_RUN_AT.
 
 SIGTERM and SIGINT start a drain: no more jobs start, and running commands may finish, for at most --drain. After that, on a
@@ -136,12 +136,13 @@ func (a *app) runWork(ctx context.Context, w *working, queue string, argv []stri
 	defer done()
 	defer a.noteDrain(ctx)()
 	err := a.serve(work, observer, func(db *honker.DB) error {
-		path, err := a.path(work)
+		d, err := a.database(work)
 		if err != nil {
 			return err
 		}
+		a.noteMisspelled(work, db, queue)
 		q := honker.NewQueue[json.RawMessage](db, queue, &w.queue)
-		handle := a.handler(w, hard, absolute(path), argv)
+		handle := a.handler(w, hard, a.environment(d), argv)
 		if w.once {
 			_, err := q.WorkDue(work, handle, &w.opts)
 			return err
@@ -212,7 +213,7 @@ func secondSignal() (context.Context, func()) {
 
 // handler returns a handler that runs argv for each job. When hard ends, the commands are terminated and their jobs are
 // returned to the queue.
-func (a *app) handler(w *working, hard context.Context, path string, argv []string) func(context.Context, *honker.Job[json.RawMessage]) error {
+func (a *app) handler(w *working, hard context.Context, env, argv []string) func(context.Context, *honker.Job[json.RawMessage]) error {
 	errs := &together{w: a.stderr}
 	return func(ctx context.Context, job *honker.Job[json.RawMessage]) error {
 		run, cancel := context.WithCancel(ctx)
@@ -220,7 +221,7 @@ func (a *app) handler(w *working, hard context.Context, path string, argv []stri
 		defer cancel()
 		said, complained := &beginning{most: maxOutput}, &ending{to: errs, most: maxErrors}
 		err := child{
-			argv: argv, env: jobEnv(path, &job.JobInfo), grace: endGrace,
+			argv: argv, env: append(jobEnv(&job.JobInfo), env...), grace: endGrace,
 			stdin: bytes.NewReader(job.Payload), stdout: said, stderr: complained,
 		}.run(run)
 		why := complained.rest()
@@ -264,9 +265,8 @@ func saveOutput(job *honker.Job[json.RawMessage], output []byte) error {
 	return job.SetResult(strings.ToValidUTF8(string(output), "�"))
 }
 
-func jobEnv(path string, job *honker.JobInfo) []string {
+func jobEnv(job *honker.JobInfo) []string {
 	return []string{
-		"HONKER_FILE=" + path,
 		"HONKER_QUEUE=" + job.Queue,
 		"HONKER_JOB_ID=" + strconv.FormatInt(job.ID, 10),
 		"HONKER_ATTEMPT=" + strconv.Itoa(job.Attempts),

@@ -25,7 +25,8 @@ var workerView = view[admin.WorkerInfo]{
 		{"version", func(w admin.WorkerInfo) cell { return text(w.Version) }},
 		{"foreign", func(w admin.WorkerInfo) cell { return truth(w.Foreign) }},
 	},
-	name: func(w admin.WorkerInfo) string { return w.ID },
+	name:  func(w admin.WorkerInfo) string { return w.ID },
+	spare: []string{"foreign", "version", "pid", "slots", "seen"},
 }
 
 func alive(l admin.Life) cell {
@@ -68,6 +69,9 @@ A worker of another binding is shown as foreign. It is known only by the jobs th
 	a.prints(cmd, workerView)
 	return a.does(cmd, func(ctx context.Context, args []string) error {
 		return a.look(ctx, func(db *honker.DB) error {
+			if len(args) > 0 {
+				a.noteUnknown(ctx, db, args[0])
+			}
 			all, err := admin.Workers(ctx, db)
 			if err != nil {
 				return err

@@ -24,6 +24,7 @@ import (
 
 	_ "github.com/honker-go/honker/admin"
 	_ "github.com/honker-go/honker/dispatch"
+	_ "github.com/honker-go/honker/flow"
 	_ "github.com/honker-go/honker/honkertest" // the programs use these packages; go test reruns the tests when they change
 	_ "github.com/honker-go/honker/inbox"
 	_ "github.com/honker-go/honker/observe"
@@ -42,21 +43,28 @@ var modules = []string{".", "examples/metrics", "tests", "examples/orm", "bench"
 // imported lists the modules above that users import.
 var imported = []string{"honkerprom", "honkerotel", "honkerpg"}
 
-// A newcomer pastes the quick start into an empty directory and runs it twice.
+// quickStart matches the commands of the README that run the first program.
+var quickStart = regexp.MustCompile(`(?m)^go mod init demo .*\n(?:go .*\n)*`)
+
+// A newcomer pastes the quick start into an empty directory next to the clone, and its commands into a shell. Then the
+// program runs once more.
 func TestReadme_QuickStart(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
+	beside := t.TempDir()
+	require.NoError(t, os.Symlink(top(t), filepath.Join(beside, "honker")))
+	dir := filepath.Join(beside, "demo")
 	first := blocksOf(t, "README.md")[0]
 	require.True(t, first.isProgram(), "the README begins with a program")
 	write(t, filepath.Join(dir, "main.go"), first.code)
 	copyFile(t, filepath.Join(dir, "go.sum"), filepath.Join(top(t), "go.sum"))
-	offline := []string{"GOFLAGS=-mod=mod", "GOPROXY=off", "GOWORK=off"}
-	run(t, dir, offline, "go", "mod", "init", "demo")
-	run(t, dir, offline, "go", "mod", "edit", "-require="+honker+"@v0.0.0", "-replace="+honker+"="+top(t))
-	run(t, dir, offline, "go", "build", "-o", "demo", ".")
+	readme, err := os.ReadFile(filepath.Join(top(t), "README.md"))
+	require.NoError(t, err)
+	commands := quickStart.FindString(string(readme))
+	require.NotEmpty(t, commands)
 
-	require.Equal(t, "receipt for order 1 tea\n", run(t, dir, nil, "./demo"))
-	require.Equal(t, "receipt for order 2 tea\n", run(t, dir, nil, "./demo"))
+	offline := []string{"GOPROXY=off", "GOWORK=off"}
+	require.Equal(t, "receipt for order 1 tea\n", run(t, dir, offline, "sh", "-e", "-c", commands))
+	require.Equal(t, "receipt for order 2 tea\n", run(t, dir, offline, "go", "run", "."))
 }
 
 // A program is a Go block with a package clause. If the next block of its page is text, it is the expected

@@ -97,7 +97,7 @@ var snippets = map[string][]snippet{
 		{"relay/x.go", imports(ours + "/dispatch"), "dispatch"},
 		{"dispatch/x.go", imports(ours + "/internal/sqlite/watch"), "internal/sqlite/watch"},
 		{"honkertest/x.go", imports(ours + "/internal/testkit"), "internal/testkit"},
-		{"honkertest/x.go", imports(ours + "/internal/engine"), "internal/engine"},
+		{"honkertest/x.go", imports(ours + "/internal/sqlite"), "internal/sqlite"},
 
 		{"open.go", imports(ours + "/internal/sqlite"), ""},
 		{"x_test.go", imports(ours + "/internal/sqlite"), ""},
@@ -123,6 +123,7 @@ var snippets = map[string][]snippet{
 		{"cmd/honker/x.go", imports(ours + "/cmd/honker/internal/table"), ""},
 		{"task/x.go", imports(ours + "/internal/engine"), ""},
 		{"relay/x.go", imports(ours + "/internal/engine"), ""},
+		{"honkertest/x.go", imports(ours + "/internal/engine"), ""},
 		{"examples/a/main.go", imports(ours + "/relay"), ""},
 		{"docs/guide/x_test.go", imports(ours + "/relay"), ""},
 		{"ui/x.go", imports(ours + "/honkertest"), ""},
@@ -255,7 +256,7 @@ var snippets = map[string][]snippet{
 
 // aboutFile is a function that begins with some statements and then reads a table of the file.
 func aboutFile(name, begins string) string {
-	return "import \"" + ours + "/internal/testkit\"\nfunc " + name + "(t *testing.T) { " + begins + "\nf(`SELECT id FROM _honker_live`) }\n"
+	return "import \"" + ours + "/internal/testkit\"\nfunc " + name + "(t *testing.T) { " + begins + "\nf(`SELECT id FROM _honker_locks`) }\n"
 }
 
 // TestArch_RulesFindBreaks checks that each rule detects the snippets that break it.

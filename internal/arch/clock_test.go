@@ -9,22 +9,24 @@ import (
 )
 
 // clocked lists the packages that compare times with stored times. Such times must come from Engine.Now.
-var clocked = []string{"", "admin", "dispatch", "inbox", "relay", "internal/engine", "internal/presence", "internal/worker", "internal/wake"}
+var clocked = []string{"", "admin", "dispatch", "flow", "inbox", "relay", "internal/engine", "internal/presence", "internal/worker", "internal/wake"}
 
 // processClock lists the number of uses of the process's clock in the files of those packages: durations, deadlines of
 // a ctx, and the dates of HTTP messages.
 var processClock = map[string]int{
+	"admin/problemserver.go":             1,
 	"admin/scan.go":                      3,
 	"dispatch/control.go":                2,
-	"groupwork.go":                       3,
+	"groupwork.go":                       5,
 	"inbox/inbox.go":                     1,
 	"inbox/receive.go":                   2,
 	"internal/engine/chunks.go":          2,
 	"internal/engine/look.go":            6,
+	"internal/engine/tally.go":           5,
 	"internal/presence/process_other.go": 1,
 	"internal/wake/grace.go":             2,
 	"internal/wake/notifier.go":          1,
-	"internal/worker/lease.go":           1,
+	"internal/worker/lease.go":           6,
 	"internal/worker/overlap.go":         2,
 	"internal/worker/pool.go":            1,
 	"internal/worker/run.go":             1,

@@ -15,7 +15,7 @@ import (
 
 // portable lists the directories of the black-box tests that are to run against a second database.
 // Tests about the file are marked in them. Packages such as tests/faults are about files as a whole.
-var portable = []string{".", "admin", "dispatch", "honkertest", "inbox", "relay", "seal", "task", "tests/model"}
+var portable = []string{".", "admin", "dispatch", "flow", "honkertest", "inbox", "relay", "seal", "task", "tests/model", "tests/process", "tests/torture", "ui"}
 
 // fileText matches texts that only the file understands: SQL on honker's tables, a PRAGMA, and SQL on
 // SQLite's tables. The envelope "__honker_task__" of a task is JSON.
@@ -29,14 +29,41 @@ func markFaults(s source) (faults []string) {
 	}
 	marks := map[*ast.SelectorExpr]bool{}
 	for _, f := range s.tests() {
-		own := source{file: &ast.File{Name: s.file.Name, Decls: []ast.Decl{f}}}
 		if mark := markOf(f); mark != nil {
 			marks[mark] = true
-		} else if slices.ContainsFunc(own.texts(), fileText.MatchString) {
+		} else if holds(f) {
 			faults = append(faults, f.Name.Name+" is about the file and must begin with testkit.FileOnly(t)")
 		}
 	}
 	return append(faults, s.uses(map[string][]string{module + "/internal/testkit": {"FileOnly"}}, marks)...)
+}
+
+// sharedTables are the tables that testkit finds by these names on both databases.
+var sharedTables = regexp.MustCompile(`_honker(_live|_dead|_results|_stream|_stream_consumers|x_done|x_attempts|x_after|x_audit|x_workers|x_minutes)\b`)
+
+// onFile are calls whose arguments may be about the file: testkit.Either has a counterpart for a server, and a bubble
+// uses a file.
+var onFile = []string{"Either", "Bubble", "LoggedBubble", "inBubble", "inQueue"}
+
+// holds reports whether a test has a text that only the file understands, outside of calls that allow it.
+func holds(test *ast.FuncDecl) (found bool) {
+	ast.Inspect(test, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			name := ""
+			switch f := n.Fun.(type) {
+			case *ast.Ident:
+				name = f.Name
+			case *ast.SelectorExpr:
+				name = f.Sel.Name
+			}
+			return !slices.Contains(onFile, name)
+		case *ast.BasicLit:
+			found = found || fileText.MatchString(sharedTables.ReplaceAllString(n.Value, ""))
+		}
+		return !found
+	})
+	return found
 }
 
 // tests returns the test functions of s.

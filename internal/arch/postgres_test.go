@@ -64,9 +64,9 @@ func pgFaults(s source) (faults []string) {
 // tests choose it and all statements of a transaction agree.
 var pgClock = regexp.MustCompile(`(?i)\b(now|clock_timestamp|statement_timestamp|transaction_timestamp)\(\)|\b(current|local)_?(timestamp|time|date)\b`)
 
-// pgClockFree lists the files of migrations that may ask for the time: the triggers of package dispatch, which no verb
-// calls, and the registrations of waiting processes and the intervals of looks, which only concern the server.
-var pgClockFree = []string{"marks.sql", "sent.sql", "wakes.sql"}
+// pgClockFree lists the files of migrations that may ask for the time: the triggers of packages dispatch and flow, which no
+// verb calls, and the registrations of waiting processes and the intervals of looks, which only concern the server.
+var pgClockFree = []string{"marks.sql", "runs.sql", "sent.sql", "surface.sql", "wakes.sql"}
 
 // The tables and functions of the schema get the time from the verbs.
 func TestPostgres_MigrationsHaveNoClock(t *testing.T) {

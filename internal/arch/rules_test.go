@@ -51,21 +51,23 @@ var mayImport = map[string][]string{
 
 // siblings are the packages that build on the root package. They reach the engine of a DB through
 // engine.Of, so the root package does not have to export it.
-var siblings = []string{"admin", "dispatch", "inbox", "relay", "seal", "task", "ui"}
+var siblings = []string{"admin", "dispatch", "flow", "honkertest", "inbox", "relay", "seal", "task", "ui"}
 
 // siblingMayImport lists the packages below internal/ that a sibling may import besides the engine.
 // A sibling needs the wake or worker package for its waiters. admin imports seal to recognize sealed
 // payloads.
 var siblingMayImport = map[string][]string{
-	"admin":    {"internal/disk", "internal/presence", "internal/traffic", "internal/wake", "seal", "internal/row"},
-	"dispatch": {"internal/wake", "internal/worker", "internal/row"},
-	"inbox":    {"internal/webhook", "internal/worker", "internal/contain"},
-	"relay":    {"internal/wake", "internal/webhook", "internal/worker", "internal/row", "internal/contain"},
+	"admin":      {"internal/disk", "internal/presence", "internal/traffic", "internal/wake", "seal", "internal/row"},
+	"dispatch":   {"internal/wake", "internal/worker", "internal/row"},
+	"flow":       {"internal/wake", "internal/worker", "internal/row"},
+	"honkertest": {"flow", "internal/row"},
+	"inbox":      {"internal/webhook", "internal/worker", "internal/contain"},
+	"relay":      {"internal/wake", "internal/webhook", "internal/worker", "internal/row", "internal/contain"},
 }
 
 // exportedOnly lists siblings that may use only the exported API, like any application. If they
 // need more, their imports should export it.
-var exportedOnly = map[string][]string{"ui": {"admin", "seal"}}
+var exportedOnly = map[string][]string{"ui": {"admin", "flow", "seal"}}
 
 // testRooms may be imported by tests only.
 var testRooms = []string{"internal/arch", "internal/pgcluster", "internal/storetest", "internal/testkit"}
@@ -75,12 +77,12 @@ var testRooms = []string{"internal/arch", "internal/pgcluster", "internal/storet
 // statements, and the packages under test. The command and the metrics use only exported packages,
 // so other programs can do the same; seal is needed to recognize sealed payloads.
 var nestedMayImport = map[string][]string{
-	"cmd":        {"admin", "seal", "ui", "honkerprom"},
-	"honkerotel": {"admin"},
-	"honkerpg":   {"internal/engine", "internal/pgcluster", "internal/row", "internal/wake"},
-	"honkerprom": {"admin"},
-	"tests":      {"internal/sqlite", "internal/testkit", "admin", "dispatch", "inbox", "relay", "ui"},
-	"bench":      {"internal/pgcluster", "internal/testkit", "admin", "dispatch", "honkerpg", "relay", "ui"},
+	"cmd":        {"admin", "flow", "seal", "ui", "honkerprom", "honkerpg", "honkerpg/move"},
+	"honkerotel": {"admin", "flow", "relay"},
+	"honkerpg":   {"internal/engine", "internal/pgcluster", "internal/row", "internal/wake", "flow"},
+	"honkerprom": {"admin", "flow"},
+	"tests":      {"internal/sqlite", "internal/testkit", "admin", "dispatch", "flow", "inbox", "relay", "ui"},
+	"bench":      {"internal/pgcluster", "internal/testkit", "admin", "dispatch", "flow", "honkerpg", "relay", "ui"},
 	"examples":   {"honkerpg", "honkerprom"},
 	"ui":         {"admin"},
 }
@@ -93,9 +95,13 @@ var testsMayImport = map[string][]string{
 	"internal/traffic":      {"internal/sqlite/store"},
 	"internal/wake":         {"internal/sqlite/store"},
 	"admin":                 {"dispatch", "relay"},
+	"flow":                  {"admin"},
 	"dispatch":              {"admin"},
-	"honkerpg":              {"admin", "ui"},
+	"honkerpg":              {"admin", "dispatch", "flow", "relay", "ui"},
 	"cmd":                   {"dispatch", "relay"},
+	"honkerprom":            {"dispatch", "flow", "relay"},
+	"honkerotel":            {"dispatch", "flow"},
+	"ui":                    {"dispatch", "flow", "relay"},
 }
 
 func importFaults(s source) (faults []string) {

@@ -41,20 +41,20 @@ func AuditTarget(pairs ...string) string {
 	return text
 }
 
-// Note records, in q's transaction, that the verb has changed n more objects. The caller must call committed after
-// the commit.
-func (a *Audit) Note(ctx context.Context, q Querier, now time.Time, n int64) (committed func(), err error) {
+// Note records, in q's transaction, that the verb has changed n more objects, and returns the ID of the entry, which is 0
+// if there is none. The caller must call committed after the commit.
+func (a *Audit) Note(ctx context.Context, q Querier, now time.Time, n int64) (id int64, committed func(), err error) {
 	if a == nil || n == 0 {
-		return func() {}, nil
+		return 0, func() {}, nil
 	}
 	r := a.row
 	r.At, r.N = now, n
-	id, err := a.store.Note(ctx, q, r)
-	return func() { a.row.ID = id }, err
+	id, err = a.store.Note(ctx, q, r)
+	return id, func() { a.row.ID = id }, err
 }
 
 // NoteOne is Note for a verb that changes a single object in a single transaction.
 func (a *Audit) NoteOne(ctx context.Context, q Querier, now time.Time) error {
-	_, err := a.Note(ctx, q, now, 1)
+	_, _, err := a.Note(ctx, q, now, 1)
 	return err
 }

@@ -93,6 +93,20 @@ type File interface {
 	Vacuum(ctx context.Context) error
 }
 
+// Notified is a Backend that a server tells about commits of other processes.
+type Notified interface {
+	// DeafSince returns the time since which notices have not arrived, and why. The time is zero if they arrive or have
+	// failed just now, if nothing has waited for them, or if the application does not want them.
+	DeafSince() (since time.Time, why error)
+}
+
+// Contended is a Backend whose open write transactions can be in each other's way, as in a deadlock.
+type Contended interface {
+	// Repeat calls transaction, which must roll back if it fails, and calls it again while another transaction is in its
+	// way. It gives up as Write does.
+	Repeat(ctx context.Context, transaction func() error) error
+}
+
 // File returns the backend as a file. It returns ErrUnsupported if the database is not a file. verb
 // names the operation in the error.
 func (e *Engine) File(verb string) (File, error) {

@@ -64,6 +64,27 @@ func (e *Engine) EncodeJob(ctx context.Context, queue, payload string) (string, 
 	return string(stored), nil
 }
 
+// CodecError is an error that the codec returned. It may be temporary.
+type CodecError struct{ Err error }
+
+// Error implements error.
+func (e *CodecError) Error() string { return "codec: " + e.Err.Error() }
+
+// Unwrap returns the codec's error.
+func (e *CodecError) Unwrap() error { return e.Err }
+
+// DecodeJob decodes a payload stored in queue into v. It returns the errors of Decode and a *[CodecError].
+func (e *Engine) DecodeJob(ctx context.Context, queue, stored string, v any) error {
+	text := json.RawMessage(stored)
+	if e.Codec != nil {
+		var err error
+		if text, err = e.Codec.Decode(ctx, queue, text); err != nil {
+			return &CodecError{err}
+		}
+	}
+	return Decode(stored, text, v)
+}
+
 // Recode converts a payload stored in the queue from for storage in the queue to. The conversion is needed because a
 // codec may bind a payload to its queue.
 func (e *Engine) Recode(ctx context.Context, from, to, stored string) (string, error) {

@@ -43,7 +43,8 @@ type Engine struct {
 	looks      wake.KeyedMutex // serializes operators' reads
 	lastCounts sync.Map        // counted by queue, "" for all queues; only counts that took a long time
 	lastHeads  keptHeads       // guarded by the "heads" lock of looks
-	lastWaits  pastWaits
+	lastSums   pastSums
+	tallies    tallies // numbers of events
 
 	ctx    context.Context // ends with Close and ends all loops
 	cancel context.CancelCauseFunc
@@ -190,17 +191,32 @@ func (e *Engine) Snapshot(ctx context.Context, f func(ctx context.Context, q Que
 // because of a lock, AtOnce may call f again. Within [Engine.Tx], the state is that of the transaction.
 func (e *Engine) AtOnce(ctx context.Context, f func(ctx context.Context) error) error {
 	return e.Snapshot(ctx, func(ctx context.Context, q Querier) error {
-		return f(context.WithValue(ctx, momentKey{e}, q))
+		return f(context.WithValue(ctx, momentKey{e}, &moment{q, e.Now()}))
 	})
 }
 
-// momentKey is the key of the Querier in the ctx of AtOnce's function.
+// momentKey is the key of the moment in the ctx of AtOnce's function.
 type momentKey struct{ engine *Engine }
 
-// moment returns the Querier that AtOnce stored in ctx, or nil.
-func (e *Engine) moment(ctx context.Context) Querier {
-	q, _ := ctx.Value(momentKey{e}).(Querier)
-	return q
+// moment is a state of the database, and the time that its reads compare with.
+type moment struct {
+	q  Querier
+	at time.Time
+}
+
+// moment returns the moment that AtOnce stored in ctx, or nil.
+func (e *Engine) moment(ctx context.Context) *moment {
+	m, _ := ctx.Value(momentKey{e}).(*moment)
+	return m
+}
+
+// NowAt is the time for reads with ctx. All reads of AtOnce's function get the same time, so that a job that becomes
+// due between two of them is scheduled for both.
+func (e *Engine) NowAt(ctx context.Context) time.Time {
+	if m := e.moment(ctx); m != nil {
+		return m.at
+	}
+	return e.Now()
 }
 
 func (e *Engine) read(ctx context.Context, oneMoment bool, f func(ctx context.Context, q Querier) error) error {
@@ -217,8 +233,8 @@ func (e *Engine) read(ctx context.Context, oneMoment bool, f func(ctx context.Co
 	if s != nil {
 		return e.WrapCause(f(context.WithoutCancel(ctx), s.tx))
 	}
-	if q := e.moment(ctx); q != nil {
-		return f(ctx, q)
+	if m := e.moment(ctx); m != nil {
+		return f(ctx, m.q)
 	}
 	return e.WrapCause(withCause(ctx, e.Backend.Read(ctx, oneMoment, f)))
 }

@@ -40,7 +40,8 @@ func (e *Engine) inTurn(ctx context.Context, name string) (unlock func(), err er
 // QueueStats holds a queue's statistics and the time of its counts.
 type QueueStats struct {
 	row.QueueStats
-	AsOf time.Time
+	OldestStart time.Time // earliest stored start of a running job; zero if there is none
+	AsOf        time.Time
 }
 
 // Stats returns a queue's statistics. If queue is "", it returns the statistics of all queues in
@@ -59,14 +60,22 @@ func (e *Engine) Stats(ctx context.Context, queue string) (all []QueueStats, err
 		return nil, err
 	}
 	err = e.Read(ctx, func(ctx context.Context, q Querier) error {
-		pauses, err := e.Stores.Pauses.All(ctx, q, e.Now())
+		pauses, err := e.Stores.Pauses.All(ctx, q, e.NowAt(ctx))
 		if err != nil {
 			return err
 		}
 		heads, err := e.withLimits(ctx, q, withPaused(heads, pauses, queue))
+		if err != nil {
+			return err
+		}
+		started, err := e.Stores.Jobs.Started(ctx, q, queue, e.NowAt(ctx))
+		oldest := make(map[string]time.Time)
+		for _, s := range slices.Backward(started) { // the longest running is first
+			oldest[s.Queue] = s.At
+		}
 		all = make([]QueueStats, len(heads))
 		for i, h := range heads {
-			all[i] = QueueStats{h.Stats(counted.counts[h.Queue]), counted.at}
+			all[i] = QueueStats{h.Stats(counted.counts[h.Queue]), oldest[h.Queue], counted.at}
 		}
 		return err
 	})
@@ -87,7 +96,7 @@ func (e *Engine) withLimits(ctx context.Context, q Querier, heads []row.QueueHea
 		if !limited {
 			continue
 		}
-		now := e.Now()
+		now := e.NowAt(ctx)
 		next, err := e.Stores.Jobs.NextClaim(ctx, q, h.Queue, now)
 		if err != nil {
 			return nil, err
@@ -137,7 +146,7 @@ const (
 // heads returns a queue's times, or all queues' times if queue is "".
 func (e *Engine) heads(ctx context.Context, queue string) (heads []row.QueueHead, err error) {
 	read := func(ctx context.Context, q Querier) (err error) {
-		heads, err = e.Stores.Operators.Heads(ctx, q, queuesOf(queue), e.Now())
+		heads, err = e.Stores.Operators.Heads(ctx, q, queuesOf(queue), e.NowAt(ctx))
 		return err
 	}
 	if s, err := e.liveScope(ctx); err != nil || s != nil || e.moment(ctx) != nil || queue != "" {
@@ -177,52 +186,45 @@ type pastSpan struct {
 	since, before int64
 }
 
-// pastSums holds the total time that jobs have waited and the number of claims.
+// pastSums caches sums by range.
 type pastSums struct {
-	wait    time.Duration
-	claimed int64
-}
-
-// pastWaits caches sums by range.
-type pastWaits struct {
 	mu sync.Mutex
-	of map[pastSpan]pastSums
+	of map[pastSpan]row.Minute
 }
 
-// mostWaits is the maximum number of cached ranges.
-const mostWaits = 100
+// mostSums is the maximum number of cached ranges.
+const mostSums = 100
 
-func (p *pastWaits) get(span pastSpan) (sums pastSums, known bool) {
+func (p *pastSums) get(span pastSpan) (sums row.Minute, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	sums, known = p.of[span]
 	return sums, known
 }
 
-func (p *pastWaits) put(span pastSpan, sums pastSums) {
+func (p *pastSums) put(span pastSpan, sums row.Minute) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	// Dropping everything is good enough: an open page soon fills the cache again.
-	if p.of == nil || len(p.of) >= mostWaits {
-		p.of = make(map[pastSpan]pastSums)
+	if p.of == nil || len(p.of) >= mostSums {
+		p.of = make(map[pastSpan]row.Minute)
 	}
 	p.of[span] = sums
 }
 
-// Waits returns the total time that jobs in queue have waited, and the number of claims, in a range of
-// past minutes. The range starts with the minute of since and ends before the minute of before. Waits
-// caches the result, because the sums for a past range no longer change, reading them takes a seek per
-// minute, and an open page requests them repeatedly.
-func (e *Engine) Waits(ctx context.Context, q Querier, queue string, since, before time.Time) (wait time.Duration, claimed int64, err error) {
+// Sums returns the sums of queue's traffic in a range of past minutes (see MinuteStore). The range starts with the minute
+// of since and ends before the minute of before. Sums caches the result, because the sums for a past range no longer
+// change, reading them takes a seek per minute, and an open page requests them repeatedly.
+func (e *Engine) Sums(ctx context.Context, q Querier, queue string, since, before time.Time) (sums row.Minute, err error) {
 	span := pastSpan{queue, since.Unix() / 60, before.Unix() / 60}
-	if sums, known := e.lastWaits.get(span); known {
-		return sums.wait, sums.claimed, nil
+	if sums, known := e.lastSums.get(span); known {
+		return sums, nil
 	}
-	wait, claimed, err = e.Stores.Minutes.Waits(ctx, q, queue, since, before)
+	sums, err = e.Stores.Minutes.Sums(ctx, q, queue, since, before)
 	if err == nil {
-		e.lastWaits.put(span, pastSums{wait, claimed})
+		e.lastSums.put(span, sums)
 	}
-	return wait, claimed, err
+	return sums, err
 }
 
 // Counts returns all queues' counts, cached as in Stats.
@@ -284,7 +286,7 @@ func (e *Engine) counts(ctx context.Context, queue string) (c counted, err error
 // count counts a queue's jobs again. cost is the number of index entries read.
 func (e *Engine) count(ctx context.Context, queue string) (c counted, cost int64, err error) {
 	err = e.Read(ctx, func(ctx context.Context, q Querier) (err error) {
-		c.at, c.began = e.Now(), time.Now()
+		c.at, c.began = e.NowAt(ctx), time.Now()
 		c.counts, cost, err = e.Stores.Operators.Counts(ctx, q, row.JobSelect{Queues: queuesOf(queue), Phases: row.StatsPhases}, int64(e.CountLimit), c.at)
 		return err
 	})

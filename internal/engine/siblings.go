@@ -96,3 +96,16 @@ func RegisterPipe(f func(ctx context.Context, e *Engine, stream any, consumer st
 func Pipe(ctx context.Context, e *Engine, stream any, consumer string, to Sink) error {
 	return pipe(ctx, e, stream, consumer, to)
 }
+
+// Along runs in the transaction of an enqueue, after its jobs were inserted. It may be called again if the commit fails. If
+// it returns an error, the enqueue returns that error and adds nothing.
+type Along func(ctx context.Context, q Querier, in row.Inserted, now time.Time) error
+
+var along func(Along) any
+
+// RegisterAlong sets the function that WithAlong calls. The root package calls it when it is initialised.
+func RegisterAlong(f func(Along) any) { along = f }
+
+// WithAlong returns a honker.EnqueueOption with which Enqueue and EnqueueMany call f. The Tx forms do not: their callers
+// have the transaction.
+func WithAlong(f Along) any { return along(f) }

@@ -30,9 +30,13 @@ type Stores struct {
 	Minutes       MinuteStore
 	Audits        AuditStore
 	Files         FileStore
+	Sizes         SizeStore
+	Servers       ServerStore // nil for a file
+	Moves         MoveStore   // nil for a server
 	Problems      ProblemStore
 	Dispatches    DispatchStore
 	Inboxes       InboxStore
+	Flows         FlowStore
 	Relays        RelayStores
 
 	Sweeps Sweeps
@@ -63,6 +67,7 @@ type Sweeps struct {
 	Sent       Sweep // records of jobs sent by package dispatch that ended longer ago than an age
 	Replies    Sweep // unread replies to jobs unknown to package dispatch, sent longer ago than an age, by prefix
 	Actors     Sweep // package dispatch's expired actors
+	Runs       Sweep // package flow's runs that are over and no longer kept, and runs without a job
 	Received   Sweep // package inbox's message IDs that are past their retention
 	Minutes    Sweep // per-minute counts older than an age
 	Windows    Sweep // rate limit windows that began longer ago than an age and were followed by a later window
@@ -104,6 +109,9 @@ type JobStore interface {
 	// claims on the rest. Cancelled jobs among them keep their slots in queues with limits for as long as the
 	// claims would have lasted.
 	Renew(ctx context.Context, q Querier, r row.Renewal, now time.Time) (kept []int64, err error)
+	// Started returns up to 10,000 running jobs of queue whose starts were saved by Renew or Extend, the longest running
+	// first. An empty queue means all queues.
+	Started(ctx context.Context, q Querier, queue string, now time.Time) ([]row.Started, error)
 	// Extend sets the time at which a claim ends. It returns false and changes nothing if the claim is no longer
 	// valid.
 	Extend(ctx context.Context, q Querier, e row.Extension, now time.Time) (bool, error)
@@ -152,53 +160,6 @@ type Inserter interface {
 type Publisher interface {
 	// PublishAll runs several publications and returns the first and last offset of each.
 	PublishAll(ctx context.Context, q Querier, all []row.Publication, now time.Time) (offsets [][2]int64, err error)
-}
-
-// OperatorStore lets operators list, count, explain and bulk-change jobs.
-type OperatorStore interface {
-	// Attempts returns a live or dead job's failed attempts, oldest first.
-	Attempts(ctx context.Context, q Querier, id int64) (all []row.Attempt, err error)
-	// CancelMany deletes the live jobs in c.IDs and returns them. Unless c.Running is set, it leaves jobs with a
-	// valid claim alone. If it is set, these jobs are deleted too, but keep their slots in queues with limits until
-	// their claims would have expired.
-	CancelMany(ctx context.Context, q Querier, c row.CancelJobs, now time.Time) (row.Removed, error)
-	// Counts returns the number of jobs by queue in the queues and phases of s, all as of the same moment.
-	// It ignores the other fields of s. No count exceeds limit. Queues without such jobs are left out. cost
-	// is the approximate number of index entries read.
-	Counts(ctx context.Context, q Querier, s row.JobSelect, limit int64, now time.Time) (counts map[string]row.QueueCounts, cost int64, err error)
-	// Discard deletes the dead jobs in ids and returns them.
-	Discard(ctx context.Context, q Querier, ids []int64, w row.Waiters) (row.Removed, error)
-	// Explain describes how the next claims treat each of the jobs in ids, in the same order. It mirrors the
-	// database's claims and writes nothing. It examines a few thousand jobs at most, besides those counted up to
-	// r.MaxAhead.
-	Explain(ctx context.Context, q Querier, ids []int64, r row.ExplainRequest, now time.Time) ([]row.Explained, error)
-	// ExplainQueue describes the next claims on queue. It costs as much as Explain.
-	ExplainQueue(ctx context.Context, q Querier, queue string, r row.ExplainRequest, now time.Time) (row.ExplainedQueue, error)
-	// Heads returns a head for each queue in queues, sorted by name. If queues is empty, it returns a head for every
-	// queue that has jobs. For a named queue without jobs, it returns either a head without times or nothing. The
-	// cost doesn't depend on the number of jobs.
-	Heads(ctx context.Context, q Querier, queues []string, now time.Time) ([]row.QueueHead, error)
-	// List returns the next part of a list, with full details of each job. A list that is read to its end contains
-	// every job that didn't change while it was read. If the list is in ID order, it contains no job twice.
-	List(ctx context.Context, q Querier, r row.ListRequest, now time.Time) (row.ListPart, error)
-	// Queues returns the names of the queues that have live jobs.
-	Queues(ctx context.Context, q Querier) ([]string, error)
-	// Requeue makes a dead job pending again under the same ID, with its unique key if it had any. If another job has
-	// taken that key, Requeue changes nothing and sets TakenBy.
-	Requeue(ctx context.Context, q Querier, r row.Requeue, now time.Time) (out row.Requeued, err error)
-	// RunNow makes the scheduled jobs in ids due at now, and returns them.
-	RunNow(ctx context.Context, q Querier, ids []int64, now time.Time) ([]row.Change, error)
-	// Same returns the state of the job with the given ID, queue, creation time and payload: "live", "dead" or
-	// "done". It returns "" if there is no such job.
-	Same(ctx context.Context, q Querier, id int64, queue string, created time.Time, payload string) (where string, err error)
-	// Scan returns the next part of a list, with brief details of each job.
-	Scan(ctx context.Context, q Querier, r row.ListRequest, now time.Time) (row.ScanPart, error)
-	// Select returns up to limit jobs that s selects from the table s.In, with IDs above after, in ID order. The cost
-	// includes skipped jobs.
-	Select(ctx context.Context, q Querier, s row.JobSelect, after int64, limit int, now time.Time) (out []row.SelectedJob, err error)
-	// Waiters returns the jobs that are waiting for any of nodes, directly or indirectly, excluding the nodes
-	// themselves. A node is a job ID or a negated batch ID.
-	Waiters(ctx context.Context, q Querier, nodes []int64) ([]int64, error)
 }
 
 // BatchStore manages batches, which are sets of jobs that other jobs can wait for.
@@ -266,6 +227,12 @@ type StreamStore interface {
 	// Ahead counts the selected events with offsets above after. It examines up to most events of the topic, or of
 	// all topics for a pattern, and counts those that are selected. If most is row.Unbounded, it examines all events.
 	Ahead(ctx context.Context, q Querier, s row.Selection, after, most int64) (a row.Ahead, err error)
+	// CountDown counts the events of a topic with offsets above after and at most through, from the highest down. It stops
+	// after most events.
+	CountDown(ctx context.Context, q Querier, topic string, after, through, most int64) (row.CountedDown, error)
+	// Following returns the offset and the creation time of the first event of any topic above after, or false if there
+	// is none.
+	Following(ctx context.Context, q Querier, after int64) (offset int64, at time.Time, found bool, err error)
 	// Head returns an offset such that all events up to it are visible or deleted, and all events that
 	// become visible later have larger offsets. It is 0 if there has never been an event. Deleting
 	// events does not lower Head, so if Head is lower than before, a backup was restored over the
@@ -286,7 +253,9 @@ type StreamStore interface {
 	// offset that RetentionStore.Compact has deleted from those topics. For Position.Since it reads all
 	// older events, because no index is ordered by time.
 	Start(ctx context.Context, q Querier, s row.Selection, at row.Position) (row.Start, error)
-	// Topics returns the state of each topic that has events or a retention, sorted by name.
+	// TimesAfter returns for each place the creation time of the topic's first event above its offset, or the zero time.
+	TimesAfter(ctx context.Context, q Querier, places []row.OffsetIn) ([]time.Time, error)
+	// Topics returns the state of each topic that has events or a retention, sorted by name. It counts no events.
 	Topics(ctx context.Context, q Querier) (all []row.TopicState, err error)
 }
 
@@ -302,7 +271,8 @@ type ConsumerStore interface {
 	// sorted by topic or pattern, then by name.
 	List(ctx context.Context, q Querier, topic string) ([]row.Consumer, error)
 	// SaveOffset advances the consumer to offset and creates it if needed. It returns false and changes
-	// nothing if the consumer is already at or beyond offset.
+	// nothing if the consumer is already at or beyond offset. Once in row.MarkEvery it takes a row.Mark. The Behind of
+	// a consumer with a pattern is always 0.
 	SaveOffset(ctx context.Context, q Querier, consumer, topic string, offset int64, now time.Time) (bool, error)
 	// Advance moves the consumer from an offset to a later one and returns that and true. If the consumer is not at from,
 	// Advance changes nothing and returns its offset. A consumer that does not exist is at 0. No other transaction moves
@@ -325,6 +295,8 @@ type RetentionStore interface {
 	// List returns a topic's retention, or nothing if none was set. If topic is empty, it returns the
 	// retention of every topic, sorted by topic.
 	List(ctx context.Context, q Querier, topic string) ([]row.Retention, error)
+	// Pin returns the consumer or group that has read the least of topic, or false if the topic has no reader.
+	Pin(ctx context.Context, q Querier, topic string) (lowest row.Pin, found bool, err error)
 	// Queues returns a queue's retention, or nothing if none was set. If queue is empty, it returns the retention of
 	// every queue that may have jobs to trim: queues with finished jobs, and queues that limit their dead jobs.
 	Queues(ctx context.Context, q Querier, queue string) ([]row.QueueRetention, error)
@@ -340,6 +312,9 @@ type RetentionStore interface {
 // until its deadline has passed. Its token is a fencing token: once an event has been given to another
 // member or returned, settling it with the old token changes nothing.
 type GroupStore interface {
+	// Ack ends the leases on handled events, with which the group is done, and returns how many of them were valid. All of
+	// held must belong to the same group. The other leases change nothing.
+	Ack(ctx context.Context, q Querier, held []row.Holding, now time.Time) (n int, err error)
 	// Claim leases up to c.N events to a member. New events come first, followed by returned events, most recently
 	// returned first. This order keeps an event that repeatedly fails from holding up the others. The cost of a call
 	// is bounded, so Claim may return fewer events or none, with More set. It first settles lapsed leases: their
@@ -461,205 +436,4 @@ type RateLimitStore interface {
 	// Take counts a call in the window that starts at start. If the window already has limit calls, Take
 	// returns false and counts nothing. limit must be at least 1.
 	Take(ctx context.Context, q Querier, name string, start time.Time, limit int) (bool, error)
-}
-
-// WorkerStore reads and writes the rows that describe running Work loops.
-type WorkerStore interface {
-	// Drop deletes those rows in all whose Since has not changed. A row with a different Since belongs
-	// to another loop with the same ID.
-	Drop(ctx context.Context, q Querier, all []row.Worker) error
-	// Holders returns the workers, of any binding, that hold valid claims on queue's jobs, sorted by
-	// worker and queue. An empty queue means all queues. Holders examines at most 10,000 jobs.
-	Holders(ctx context.Context, q Querier, queue string, now time.Time) (all []row.Holder, err error)
-	// List returns up to 10,000 rows for queue, sorted by ID and queue. An empty queue means all
-	// queues.
-	List(ctx context.Context, q Querier, queue string) (all []row.Worker, err error)
-	// Put inserts the rows in all, replacing rows with the same ID and queue.
-	Put(ctx context.Context, q Querier, all []row.Worker) error
-}
-
-// MinuteStore reads and writes queue traffic. There is a row for each queue and minute, and a row with the queue
-// row.AllQueues for each minute's total. A time identifies the minute that contains it.
-type MinuteStore interface {
-	// Add adds the counts in all to the stored rows, creating any that are missing. MaxWait becomes the larger of the
-	// two values. No row may occur twice in all.
-	Add(ctx context.Context, q Querier, all []row.Minute) error
-	// All returns every queue's rows, starting with the minute of since, sorted by minute and
-	// queue.
-	All(ctx context.Context, q Querier, since time.Time) (all []row.Minute, err error)
-	// List returns queue's traffic in steps of length step, oldest first. step must be a whole number of
-	// minutes. Steps are aligned to multiples of step since 1970. The first step contains since. Steps
-	// without rows are omitted.
-	List(ctx context.Context, q Querier, queue string, since time.Time, step time.Duration) (all []row.Minute, err error)
-	// Queues returns the queues that have their own row in the minute of since or later.
-	Queues(ctx context.Context, q Querier, since time.Time) ([]string, error)
-	// Trim deletes rows older than minute, but only from the span oldest minutes, and returns the number of rows
-	// deleted.
-	Trim(ctx context.Context, q Querier, minute int64, span int) (int, error)
-	// Waits returns the sums of queue's Wait and Claimed, from the minute of since up to but not including the minute
-	// of before.
-	Waits(ctx context.Context, q Querier, queue string, since, before time.Time) (wait time.Duration, claimed int64, err error)
-}
-
-// AuditStore reads and writes the audit log. The log keeps the newest 10,000 entries.
-type AuditStore interface {
-	// List returns up to limit entries with IDs below before, newest first.
-	List(ctx context.Context, q Querier, before int64, limit int) (all []row.AuditRow, err error)
-	// Note inserts r and returns its ID, which is larger than all earlier IDs. If r.ID is set, an earlier transaction
-	// of the same operation has already inserted the entry, and Note only adds r.N to it.
-	Note(ctx context.Context, q Querier, r row.AuditRow) (id int64, err error)
-}
-
-// FileStore contains the statements that describe the database.
-type FileStore interface {
-	// Definitions returns the definitions of honker's tables with all indexes and triggers on them, including
-	// the application's own.
-	Definitions(ctx context.Context, q Querier) (all []row.Definition, err error)
-	// Describe returns the file's versions, settings and sizes. It counts no more than most rows in each of honker's
-	// tables.
-	Describe(ctx context.Context, q Querier, most int) (f row.FileState, err error)
-}
-
-// ProblemStore looks for problems. Each method reads a bounded number of rows.
-type ProblemStore interface {
-	// LapsedSince returns the time at which queue's oldest lapsed claim expired, considering only jobs with
-	// attempts left that have not expired. It returns the zero time if there is none.
-	LapsedSince(ctx context.Context, q Querier, queue string, now time.Time) (since time.Time, err error)
-	// Problems returns the problems that have lasted for longer than ages. If it is unknown when a consumer last
-	// saved its offset, the consumer counts as behind only once its event is 23 hours older still.
-	Problems(ctx context.Context, q Querier, ages row.ProblemAges, now time.Time) (row.Troubles, error)
-	// Retains returns the number of topics and the number of queues that have a retention.
-	Retains(ctx context.Context, q Querier) (topics, queues int64, err error)
-}
-
-// RelayStores gives access to the relay queues. The queues are divided into families. Each family is a separate
-// namespace: queues in different families may have the same name.
-type RelayStores interface {
-	// Family returns a family's store. "" names the unnamed family.
-	Family(name string) RelayStore
-	// Blocked returns the partitions, in all families, that are leased or waiting for a retry, sorted by
-	// family, queue and partition.
-	Blocked(ctx context.Context, q Querier, now time.Time) ([]row.RelayBlocked, error)
-	// Break frees a blocked partition in family if its epoch has not changed. It keeps the partition's
-	// attempts and error. It returns false if the partition is not blocked or has been taken again. The
-	// former holder can no longer save its progress.
-	Break(ctx context.Context, q Querier, family string, p row.RelayPartition, epoch int64, now time.Time) (bool, error)
-}
-
-// RelayStore stores the relay queues in a family. A queue has a fixed number of partitions, and must be registered
-// before the first Send. Until then, the dead-letter methods succeed but return nothing.
-type RelayStore interface {
-	// Partitions returns the number of partitions of a queue, or 0 if it is not registered. outdated means that
-	// Register would bring the database up to date. The other methods work even if it is outdated.
-	Partitions(ctx context.Context, q Querier, queue string) (n int, outdated bool, err error)
-	// Register adds a queue with the given number of partitions unless it is already registered. It returns the
-	// actual number of partitions, and whether it changed anything. It may be the first call in a transaction.
-	Register(ctx context.Context, q Querier, queue string, partitions int, now time.Time) (found int, changed bool, err error)
-	// Send appends messages to the queue and returns their IDs in the same order. Within a partition, IDs increase in
-	// commit order; of transactions that overlap, either may come first in a database with several writers. Such a
-	// database numbers the messages of an application's transaction after the commit, and Send returns an ID of 0 for
-	// each of them, because no other ID would remain theirs. Requeue returns the same.
-	Send(ctx context.Context, q Querier, queue string, messages []row.RelayMessage, now time.Time) ([]int64, error)
-
-	// Take leases a partition with messages to owner, counts the attempt, and returns the first messages. The
-	// partition must be selected by w, have no valid lease, and not wait for a retry. The least recently taken
-	// partition comes first. Among partitions that were never taken, the partition with the oldest message
-	// comes first. Take returns false if there is no such partition. It may return fewer messages than w
-	// allows if payloads are large. It returns [row.ErrStuck] if the partition turns out to have no messages.
-	Take(ctx context.Context, q Querier, w row.RelayWanted, owner string, now time.Time) (b row.RelayBatch, found bool, err error)
-	// Save ends a lease and saves its progress. It deletes the finished messages, and copies those in p.Dead
-	// to the dead letters. It returns false and changes nothing if the partition has been taken again or was
-	// freed by Break. Until then, even an expired lease can be saved.
-	Save(ctx context.Context, q Querier, l row.RelayLease, p row.RelayProgress, now time.Time) (held bool, err error)
-	// States returns the state of each queue in w that has messages. Next also takes into account the
-	// partitions that w excludes.
-	States(ctx context.Context, q Querier, w row.RelayWanted, now time.Time) ([]row.RelayState, error)
-	// Info returns the progress of a registered queue with the given number of partitions.
-	Info(ctx context.Context, q Querier, queue string, partitions int) (row.RelayInfo, error)
-	// Leftovers returns rows that no processor will touch: partitions, of any queue, that have messages but don't
-	// exist; and those of the given queues from which Vacuum would delete messages.
-	Leftovers(ctx context.Context, q Querier, queues []string) (row.RelayLeftovers, error)
-	// Vacuum deletes up to limit of queue's messages that are finished but still stored, and returns how many it
-	// deleted.
-	Vacuum(ctx context.Context, q Querier, queue string, limit int) (int, error)
-
-	// Dead returns up to limit dead letters that match f and have IDs above after, in ID order. It may return fewer
-	// if payloads are large, but always at least one if there are any.
-	Dead(ctx context.Context, q Querier, f row.RelayDeadFilter, after int64, limit int) ([]row.RelayDead, error)
-	// CountDead returns the number of dead letters that match f.
-	CountDead(ctx context.Context, q Querier, f row.RelayDeadFilter) (n int64, err error)
-	// Replay gives p.Holder a hold on free dead letters that match p. A dead letter is free if it is pending or its
-	// hold has expired. Dead letters that were never taken come first, in ID order, followed by the others, least
-	// recently taken first. Replay may return fewer than p.Limit if payloads are large.
-	Replay(ctx context.Context, q Querier, p row.RelayReplay, now time.Time) ([]row.RelayDead, error)
-	// SettleDead ends a hold with verdict v. It returns false and changes nothing if the hold has already ended.
-	SettleDead(ctx context.Context, q Querier, h row.RelayHold, v row.RelayVerdict, now time.Time) (held bool, err error)
-	// Requeue sends those of the dead letters in ids that are free, as defined by Replay, as new messages at the end
-	// of their partitions in queue. It deletes the dead letters and returns the IDs of the new messages.
-	Requeue(ctx context.Context, q Querier, queue string, ids []int64, now time.Time) ([]int64, error)
-	// Discard marks those of queue's dead letters in ids that are free, as defined by Replay, as discarded, and
-	// returns how many it marked.
-	Discard(ctx context.Context, q Querier, queue string, ids []int64, now time.Time) (int, error)
-	// SettledDead returns the IDs of up to limit dead letters of a registered queue that were resolved or discarded
-	// no later than before.
-	SettledDead(ctx context.Context, q Querier, queue string, before time.Time, limit int) ([]int64, error)
-	// DropDead deletes the dead letters in ids that SettledDead would still return, and returns how many it deleted.
-	DropDead(ctx context.Context, q Querier, queue string, before time.Time, ids []int64) (int, error)
-}
-
-// DispatchStore stores a record of each job sent by package dispatch, in addition to the job itself, as well as the
-// live actors. The record follows the job's life cycle: whenever any program claims, retries, acks, dead-letters or
-// cancels the job, its status changes, and an event is added to its log and its reply.
-type DispatchStore interface {
-	// Lock takes the write lock for q's transaction before the transaction reads. A send must call it
-	// first, so that its transaction cannot fail because another writer has committed after the first
-	// read. Lock does nothing in a database whose transactions can always write after a read.
-	Lock(ctx context.Context, q Querier) error
-	// Add records a sent job in the transaction that inserted it. It returns false and changes nothing if
-	// the job is already recorded, which happens when an enqueue with a unique key finds an existing job.
-	Add(ctx context.Context, q Querier, s row.Sent, now time.Time) (bool, error)
-	// AddTwins records the copies of the job sent that were inserted into legacy queues. It must run after
-	// Add in the same transaction. The claim of the job or of a copy removes the others.
-	AddTwins(ctx context.Context, q Querier, sent int64, twins []int64) error
-	// Original returns the sent job and its queue for id, a copy in a legacy queue. It returns false if id is not a
-	// copy.
-	Original(ctx context.Context, q Querier, id int64) (sent int64, queue string, found bool, err error)
-	// Copies returns the live jobs that represent the sent job id. There are several as long as the job is also
-	// waiting in legacy queues.
-	Copies(ctx context.Context, q Querier, id int64, now time.Time) ([]row.DispatchCopy, error)
-	// Status returns the state and outcome of a sent job, or false if package dispatch does not know the job.
-	// prefix is the job's key prefix.
-	Status(ctx context.Context, q Querier, prefix string, id int64, now time.Time) (s row.DispatchStatus, found bool, err error)
-	// Stop records that a sent job was stopped and returns its live jobs, which the caller must cancel in the
-	// same transaction. If there are none, the job has ended or is unknown, and Stop changes nothing.
-	Stop(ctx context.Context, q Querier, id int64, now time.Time) ([]row.DispatchCopy, error)
-	// EndStopped records that the handler of a stopped job has returned. It does nothing unless the job was
-	// stopped while it was running.
-	EndStopped(ctx context.Context, q Querier, id int64, now time.Time) error
-
-	// Loads returns each queue's number of pending and running jobs, and the creation time of its oldest
-	// pending job.
-	Loads(ctx context.Context, q Querier, queues []string) ([]row.DispatchLoad, error)
-	// Occupancy returns the number of pending jobs, up to a thousand, in each of the queues in waiting, and the
-	// worker of each running job in the queues in running.
-	Occupancy(ctx context.Context, q Querier, waiting, running []string) (row.DispatchOccupancy, error)
-
-	// Register adds or updates an actor. It may be the first call in a transaction. It returns false and
-	// changes nothing if another live owner has the actor's key.
-	Register(ctx context.Context, q Querier, p row.DispatchPresence, now time.Time) (bool, error)
-	// Beat updates registered actors and returns the keys still held by their owners.
-	Beat(ctx context.Context, q Querier, all []row.DispatchPresence) ([]string, error)
-	// Leave removes an actor. It returns false if the key is free or belongs to another owner.
-	Leave(ctx context.Context, q Querier, key, owner string) (bool, error)
-	// Presences returns the live actors with keys from first up to but not including end, sorted by key. If both are
-	// empty, it returns all live actors.
-	Presences(ctx context.Context, q Querier, first, end string, now time.Time) ([]row.DispatchPresence, error)
-}
-
-// InboxStore stores the IDs of received messages.
-type InboxStore interface {
-	// Receive records a message until expires. first is false if the message had already been recorded
-	// and not deleted since. Receive returns [row.ErrNotInserted] if the message was not stored. It may
-	// be the first call in a transaction.
-	Receive(ctx context.Context, q Querier, source, id string, now, expires time.Time) (first bool, err error)
 }

@@ -97,6 +97,15 @@ func (e *Engine) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx
 	return nil
 }
 
+// TxAgain is like Tx, for an fn that has no effects outside of the transaction. It calls fn again if another transaction was
+// in the way.
+func (e *Engine) TxAgain(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	if b, ok := e.Backend.(Contended); ok {
+		return b.Repeat(ctx, func() error { return e.Tx(ctx, fn) })
+	}
+	return e.Tx(ctx, fn)
+}
+
 // mayBegin returns an error if Tx cannot start a transaction under ctx.
 func (e *Engine) mayBegin(ctx context.Context, nilFunc bool) error {
 	if nilFunc {

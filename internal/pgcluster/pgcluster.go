@@ -7,6 +7,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -46,15 +47,45 @@ func Start(settings ...string) (*Cluster, error) {
 	return &Cluster{p, bin}, nil
 }
 
+// StartStandby starts a standby that follows the server. Its name for synchronous_standby_names is [StandbyName].
+func (c *Cluster) StartStandby() (*Cluster, error) {
+	p, err := newProcess()
+	if err != nil {
+		return nil, err
+	}
+	source := "host=" + c.dir + " user=honker application_name=" + StandbyName
+	copied := p.command(filepath.Join(c.bin, "pg_basebackup"), "-d", source, "-D", filepath.Join(p.dir, "data"), "-R", "-X", "stream", "-c", "fast", "--no-sync")
+	if out, err := copied.CombinedOutput(); err != nil {
+		return nil, errors.Join(fmt.Errorf("pg_basebackup: %w\n%s", err, out), os.RemoveAll(p.dir))
+	}
+	if err := p.run(server, c.bin, p.dir); err != nil {
+		return nil, fmt.Errorf("the standby has not started: %w", err)
+	}
+	return &Cluster{p, c.bin}, nil
+}
+
+// StandbyName is the name of a standby of [Cluster.StartStandby] at its primary.
+const StandbyName = "standby"
+
+// Promote makes a standby a primary, and returns when it accepts writes.
+func (c *Cluster) Promote() error { return c.control("-w", "-t", "120", "promote") }
+
+// Crash ends the server without a shutdown. Its folder remains until Stop.
+func (c *Cluster) Crash() error { return c.control("-w", "-t", "120", "-m", "immediate", "stop") }
+
+// control runs pg_ctl on the server.
+func (c *Cluster) control(args ...string) error {
+	args = append([]string{"-s", "-D", filepath.Join(c.dir, "data")}, args...)
+	if out, err := c.command(filepath.Join(c.bin, "pg_ctl"), args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("pg_ctl %s: %w\n%s", args[len(args)-1], err, out)
+	}
+	return nil
+}
+
 // Restart stops the server and starts it again. The mode is "fast", which ends all connections, or "immediate", after
 // which the server recovers as it does after a crash.
 func (c *Cluster) Restart(mode string) error {
-	command := c.command(filepath.Join(c.bin, "pg_ctl"),
-		"-s", "-w", "-t", "120", "-m", mode, "-D", filepath.Join(c.dir, "data"), "-l", filepath.Join(c.dir, "log"), "restart")
-	if out, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("restart: %w\n%s", err, out)
-	}
-	return nil
+	return c.control("-w", "-t", "120", "-m", mode, "-l", filepath.Join(c.dir, "log"), "restart")
 }
 
 // Standby makes the server a standby of no primary, which only accepts reads.
@@ -76,6 +107,14 @@ func Version() string {
 		return ""
 	}
 	return strings.TrimSpace(string(text))
+}
+
+// Program returns the path of a program of PostgreSQL, such as psql.
+func Program(name string) (string, error) {
+	if bin, err := programs(); err == nil {
+		return filepath.Join(bin, name), nil
+	}
+	return exec.LookPath(name)
 }
 
 // programs returns the folder of the newest server programs.

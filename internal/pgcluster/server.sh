@@ -1,7 +1,8 @@
-# server.sh BIN DIR [SETTING]...: creates a cluster in DIR, runs it until standard input ends, and removes it.
+# server.sh BIN DIR [SETTING]...: creates a cluster in DIR, runs it until standard input ends, and removes it. The data of a
+# standby is there already.
 # Prints a line when the server accepts connections. Its data is not worth an fsync, unless a setting says so.
 set -e
-"$1/initdb" -D "$2/data" -U honker -A trust -E UTF8 --locale=C --no-sync >"$2/log" 2>&1
+[ -d "$2/data" ] || "$1/initdb" -D "$2/data" -U honker -A trust -E UTF8 --locale=C --no-sync >"$2/log" 2>&1
 cat >>"$2/data/postgresql.conf" <<CONF
 listen_addresses = ''
 unix_socket_directories = '$2'

@@ -9,6 +9,13 @@ type Edge struct {
 	Dead  bool  // the dependency is dead; the waiter stays held until it is requeued or discarded
 }
 
+// Neighbor is a node at the other end of an edge. A node is a job ID or a negated batch ID.
+type Neighbor struct {
+	Node int64
+	Dead bool // the dependency is dead
+	Done bool
+}
+
 // Links holds the dependencies and the batch of the jobs in an enqueue.
 type Links struct {
 	Jobs    []int64 // jobs to wait for

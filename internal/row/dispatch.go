@@ -22,6 +22,15 @@ const (
 	DispatchLegacyReplyQueue = "reply:"
 )
 
+// The commands to actors that operators send too. A command is an event in a control topic.
+const (
+	DispatchStop   = "stop"
+	DispatchPause  = "pause"
+	DispatchResume = "resume"
+
+	DispatchControlAge = time.Hour // retention of control topics
+)
+
 // DispatchPresence is an actor's claim on its name. A field is zero if its value is missing or unreadable, because
 // other programs write presences too.
 type DispatchPresence struct {

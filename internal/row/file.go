@@ -35,3 +35,23 @@ type AuditRow struct {
 	Filter      string // JSON; "" if none
 	N           int64  // number of changed objects
 }
+
+// Sizes holds estimates of the space that tables take.
+type Sizes struct {
+	Tables []TableBytes // honker's tables, sorted by name
+	Other  int64        // bytes of all other tables
+	Parts  []PartBytes  // of events by topic, and of jobs by queue; parts that a sample misses are absent
+}
+
+// TableBytes is the size of a table.
+type TableBytes struct {
+	Name           string
+	Rows           int64
+	Bytes, Indexes int64 // Bytes is without Indexes
+}
+
+// PartBytes is the space that the rows of a topic or queue take in a table, with indexes.
+type PartBytes struct {
+	Table, Name string
+	Rows, Bytes int64
+}

@@ -37,8 +37,8 @@ func (in *Insert) Plain() bool {
 
 // Offer is a waiting worker's claim. A store may insert jobs that are already claimed by the worker, provided that a
 // claim would have found no other job first. The queue must not be paused or have limits, and the application must have
-// no trigger that could change the jobs after they are inserted. The jobs must be due and must have no unique key,
-// limits key or links. A store may ignore an Offer, which is only an optimization.
+// no trigger that could change the jobs after they are inserted. The jobs must be due and must have no limits key or
+// links. A store may ignore an Offer, which is only an optimization.
 type Offer struct {
 	Worker string
 	N      int // maximum number of jobs

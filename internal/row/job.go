@@ -98,7 +98,7 @@ type Death struct {
 	ID       int64
 	Attempts int64
 	Worker   string // worker that held the job; "" if it was waiting
-	Reason   string // ReasonExhausted or ReasonExpired
+	Reason   string // ReasonExhausted, ReasonExpired or ReasonBuried
 }
 
 // Fate is a job's outcome, or its state if it has not ended.
@@ -125,8 +125,8 @@ func (j *Job) Phase(now time.Time) Phase {
 		return waitingPhase(j.RunAt.After(now), expired, exhausted)
 	case "processing":
 		valid := j.ClaimExpiresAt.Unix() >= now.Unix()
-		if j.ClaimExpiresAt.Nanosecond() != 0 { // the database's times are finer than seconds
-			valid = !now.After(j.ClaimExpiresAt)
+		if j.Fine {
+			valid = !now.Truncate(time.Microsecond).After(j.ClaimExpiresAt)
 		}
 		return claimedPhase(valid, expired || exhausted)
 	case Held:
@@ -150,7 +150,7 @@ type Job struct {
 	Priority       int64
 	RunAt          time.Time
 	WorkerID       string
-	ClaimExpiresAt time.Time // the claim is valid through this time, or through this second if it is a whole second
+	ClaimExpiresAt time.Time // the claim is valid through this time, or through this second unless the job is Fine
 	Attempts       int64
 	MaxAttempts    int64
 	CreatedAt      time.Time
@@ -158,6 +158,7 @@ type Job struct {
 	LastError      string
 	DiedAt         time.Time
 	DoneAt         time.Time // with State "done"
+	Fine           bool      // times are stored in microseconds, not in seconds
 
 	// Except for Progress, the following fields are set only by a claim, Find and Get.
 
@@ -167,6 +168,10 @@ type Job struct {
 	Batch      int64
 	Checkpoint string // JSON
 	Progress   string // JSON of a Progress
+
+	// StartedAt is the start of the current attempt. It is set only by Find, Get and lists, and zero until a Renewal or
+	// an Extension has saved it.
+	StartedAt time.Time
 }
 
 // Claim identifies a claim on a job. It fences all settling: once the claim has lapsed or the job has been claimed
@@ -212,6 +217,7 @@ type ProgressOf struct {
 const (
 	ReasonExhausted = "max attempts exceeded"
 	ReasonExpired   = "expired"
+	ReasonBuried    = "buried by an operator" // stored only for a job without a last error
 )
 
 // ClaimRows is the maximum number of jobs or events that a single claim returns. It is limited because the claim
@@ -224,6 +230,22 @@ type Renewal struct {
 	IDs      []int64       // attempts are not needed, because a worker holds at most the latest claim on a job
 	Lease    time.Duration // new length of the claims from the time of the transaction; never shortens a claim
 	Progress []ProgressOf  // to be saved with the renewal
+	Starts   []StartOf     // likewise
+}
+
+// StartOf is the start of an attempt.
+type StartOf struct {
+	ID, Attempt int64
+	At          time.Time // stored in milliseconds or finer, rounded down
+}
+
+// Started is a running job whose start is stored.
+type Started struct {
+	Queue   string
+	ID      int64
+	Worker  string
+	Attempt int64
+	At      time.Time
 }
 
 // Extension sets the end of a claim.
@@ -231,6 +253,7 @@ type Extension struct {
 	Claim
 	Lease    time.Duration // new length of the claim from the time of the transaction, which may be shorter than before
 	Progress *Progress     // to be saved with the extension; nil for none
+	Start    time.Time     // likewise; zero for none
 }
 
 // AckMany acks jobs that a worker holds in a queue, regardless of their attempts.

@@ -119,6 +119,7 @@ type JobSelect struct {
 	Where       map[string]string // JSON path in the payload to value
 	Header      map[string]string // JSON path in the headers to value
 	MinAttempts int64
+	Requeue     int64 // audit entry of the requeue that a live job has used no attempt since
 
 	CreatedSince, CreatedBefore, RunSince, RunBefore time.Time
 	DiedSince, DiedBefore                            time.Time // dead jobs only
@@ -130,4 +131,5 @@ type SelectedJob struct {
 	Queue     string
 	DiedAt    time.Time // zero if the job is not dead
 	LastError string
+	Left      bool // has attempts left
 }

@@ -131,11 +131,41 @@ type RelayHolding struct {
 	LastError  string    // "" if the last batch did not fail
 }
 
+// RelayRegistered is a registered queue.
+type RelayRegistered struct {
+	Family     string // "" for the unnamed family
+	Queue      string
+	Partitions int
+}
+
 // RelayBlocked is a partition that is leased or is waiting after a failure.
 type RelayBlocked struct {
 	Family string // "" for the unnamed family
 	RelayPartition
 	RelayHolding
+}
+
+// RelayFailing is a partition that does not get past its first message.
+type RelayFailing struct {
+	Family string // "" for the unnamed family
+	RelayPartition
+	RelayHolding
+	Waiting Count
+	Oldest  time.Time // time when the first waiting message was sent
+}
+
+// RelayDeaths counts the dead letters of a queue.
+type RelayDeaths struct {
+	Family, Queue string
+	N             Count
+	First         time.Time     // first death
+	Last          RelayDeadInfo // newest dead letter
+}
+
+// RelayDeadInfo is a brief description of a dead letter.
+type RelayDeadInfo struct {
+	ID, Partition, Attempts int64
+	LastError               string
 }
 
 // RelayLeftovers describes the rows of a relay that no processor will touch.

@@ -21,6 +21,81 @@ type Task struct {
 	NextFire time.Time
 	Enabled  bool // false if the task is paused
 	Missed   Missed
+
+	LastFire time.Time // due time of the last job, or the time of a later Trigger; zero if the task never fired
+	LastJob  int64     // ID of that job
+	LastSkip time.Time // last due time that was skipped because it was missed; zero if none was
+	Skipped  int64     // number of skipped times, of which a tick counts up to MostSkipped
+}
+
+// The bounds of a task that was due many times, such as after a long downtime.
+const (
+	MaxFires    = 64               // times that fire in a tick; the oldest fire, and the others are skipped
+	MostSkipped = 1000             // skipped times that are counted in a tick
+	onTime      = 90 * time.Second // how late a task that skips missed times may still fire; a dead leader's lock does not last longer
+)
+
+// Firing describes when a task that is due fires.
+type Firing struct {
+	Times    []time.Time
+	Next     time.Time // next due time after the tick
+	Skipped  int64     // due times that do not fire and are not replaced by a later time, up to MostSkipped
+	LastSkip time.Time // last of the skipped times
+}
+
+// Firing returns when t, which is due, fires in a tick for times up to due. It returns an error if in rejects t's spec.
+func (t Task) Firing(due time.Time, in Calendar) (f Firing, err error) {
+	if t.Missed == FireLast || t.Missed == Skip {
+		return t.lastFiring(due, in)
+	}
+	at := t.NextFire
+	for at.Unix() <= due.Unix() && len(f.Times) < MaxFires {
+		f.Times = append(f.Times, at)
+		if at, err = in.Next(t.Spec, at); err != nil {
+			return Firing{}, err
+		}
+	}
+	f.Next = at
+	if at.Unix() <= due.Unix() {
+		if f.Next, err = in.Next(t.Spec, due); err == nil {
+			err = f.skip(t.Spec, at, due, in)
+		}
+	}
+	return f, err
+}
+
+// lastFiring is Firing for a task that fires for its last due time, if at all.
+func (t Task) lastFiring(due time.Time, in Calendar) (f Firing, err error) {
+	last, err := in.Last(t.Spec, t.NextFire, due)
+	if err != nil {
+		return f, err
+	}
+	if f.Next, err = in.Next(t.Spec, last); err != nil {
+		return f, err
+	}
+	if t.Missed == FireLast || due.Sub(last) <= onTime {
+		f.Times = []time.Time{last}
+		due = last.Add(-time.Second)
+	}
+	if t.Missed == Skip {
+		err = f.skip(t.Spec, t.NextFire, due, in)
+	}
+	return f, err
+}
+
+// skip notes the times from first through through at which spec is due. spec must be due at first.
+func (f *Firing) skip(spec string, first, through time.Time, in Calendar) (err error) {
+	for at := first; at.Unix() <= through.Unix(); f.Skipped++ {
+		if f.Skipped == MostSkipped {
+			f.LastSkip, err = in.Last(spec, at, through)
+			return err
+		}
+		f.LastSkip = at
+		if at, err = in.Next(spec, at); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // TaskChange holds a task's new values. A nil field, or an empty Spec, leaves the value unchanged.

@@ -119,6 +119,7 @@ type Claimed struct {
 	Lanes   []Lane  // lanes for the next claim
 	Paused  bool    // there were no jobs, and at least one of the queues is paused
 	More    bool    // the claim reached one of its own limits; there may be more jobs
+	Limited bool    // a queue has limits; only a database whose claims report it sets it
 	Largest int     // size in bytes of the largest payload in Jobs
 }
 

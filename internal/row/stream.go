@@ -78,7 +78,7 @@ type Event struct {
 	Offset    int64
 	Topic     string
 	Key       string // also "" if the event has no key
-	Payload   []byte
+	Payload   string
 	CreatedAt time.Time
 }
 
@@ -103,6 +103,7 @@ type EventPage struct {
 	Events  []Event // in the order of their offsets
 	Next    int64   // EventRead.After for the next page; all selected events up to Next have been read
 	Scanned int64   // how far a read of a sparse selection may scan before the store sets a new bound
+	End     bool    // no events after Next and up to EventRead.Through exist; always false for a sparse selection
 }
 
 // Position is where a reader of a selection begins. At most one field may be set. The zero Position
@@ -174,10 +175,21 @@ type Ahead struct {
 // TopicState describes a topic's stored events and retention.
 type TopicState struct {
 	Retention
-	Events      int64     // events counted, a lower bound if More is set
-	More        bool      // the count stopped early
-	First, Head int64     // lowest and highest offset; 0 if there are no events
-	LastAt      time.Time // creation time of the event at Head; zero if there are no events
+	First, Head     int64     // lowest and highest offset; 0 if there are no events
+	FirstAt, LastAt time.Time // creation times of the events at First and Head; zero if there are no events
+	Gone            int64     // last offset that compaction has deleted from the topic; 0 for none
+}
+
+// OffsetIn is a position in a topic.
+type OffsetIn struct {
+	Topic  string
+	Offset int64
+}
+
+// CountedDown is the result of a count of events that begins at a high offset and may stop early.
+type CountedDown struct {
+	N       int64
+	Reached int64 // all events above this offset were counted
 }
 
 // Consumer is a named consumer of a stream and its saved offset.
@@ -188,8 +200,30 @@ type Consumer struct {
 	CreatedAt time.Time // zero if another binding created it and Add was never called for it
 	LastAck   time.Time // zero if it never acked, or acked by another binding
 	Filter    *Filter   // nil for all events
+	Mark      Mark      // taken by the first save of an offset, and ten minutes or more after the mark before
+	PastMark  Mark      // the mark before
 
 	Unreadable error // error from decoding the filter, or nil
+}
+
+// MarkEvery is the minimum time between two marks of a consumer.
+const MarkEvery = 10 * time.Minute
+
+// Mark is a position that a consumer had in the past. The zero Mark is unknown.
+type Mark struct {
+	At     time.Time
+	Offset int64
+	Behind time.Duration // age of the next event of the consumer's topic at that time; 0 if there was none
+}
+
+// Baseline returns the newest mark that is at least MarkEvery old at now. It returns false if there is none, or if the
+// consumer was moved back since.
+func (c Consumer) Baseline(now time.Time) (Mark, bool) {
+	m := c.Mark
+	if now.Sub(m.At) < MarkEvery {
+		m = c.PastMark
+	}
+	return m, !m.At.IsZero() && m.Offset <= c.Offset
 }
 
 // Selection returns the consumer's selection of events.

@@ -362,6 +362,15 @@ func (c *Committer) passOn() {
 	next.call <- true
 }
 
+// Rest returns the connection that is kept between batches to the pool, unless a batch is running.
+func (c *Committer) Rest() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.leading {
+		_ = c.pool.close()
+	}
+}
+
 // Close rejects new ops and returns once the waiting ops are done.
 func (c *Committer) Close() error {
 	c.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/honker-go/honker/internal/engine"
@@ -42,12 +43,15 @@ type conn struct {
 	tx        transaction
 
 	driver   *connDriver
-	queriers []*sql.Conn // for functions, by call depth
-	depth    int         // number of nested functions that are running
-	current  *stmt       // the statement that the caller, not a function, is running or ran last
-	cause    error       // error of the last function; SQLite keeps only its text
-	hooked   bool        // mayCommit is registered as the commit hook
-	refused  error       // mayCommit's error if it rejected the last commit
+	queriers []*sql.Conn  // for functions, by call depth
+	depth    int          // number of nested functions that are running
+	current  *stmt        // the statement that the caller, not a function, is running or ran last
+	cause    error        // error of the last function; SQLite keeps only its text
+	use      atomic.Int32 // used, unused or closed
+	lent     int          // number of the caller's prepared statements, which may be closed at any time
+	returned bool         // in the pool
+	hooked   bool         // mayCommit is registered as the commit hook
+	refused  error        // mayCommit's error if it rejected the last commit
 }
 
 // setUp configures the connection. It doesn't change the file, because it is also used by readers and by a DB that
@@ -108,11 +112,19 @@ func (c *conn) execDriver(query string) error {
 // PrepareContext implements driver.ConnPrepareContext. The statement belongs to the caller and is
 // not cached, but follows the same rules.
 func (c *conn) PrepareContext(_ context.Context, query string) (driver.Stmt, error) {
-	return c.prepare(query)
+	s, err := c.prepare(query)
+	if err != nil {
+		return nil, err
+	}
+	s.lent = true
+	c.lent++
+	return s, nil
 }
 
 // Prepare implements driver.Conn.
-func (c *conn) Prepare(query string) (driver.Stmt, error) { return c.prepare(query) }
+func (c *conn) Prepare(query string) (driver.Stmt, error) {
+	return c.PrepareContext(context.Background(), query)
+}
 
 func (c *conn) prepare(query string) (*stmt, error) {
 	p, err := c.rawConn.PrepareContext(context.Background(), query)
@@ -378,8 +390,14 @@ func (t sqlTx) Commit() error   { return t.c.tx.commit(t.c, true) }
 func (t sqlTx) Rollback() error { return t.c.tx.rollback(t.c) }
 
 // ResetSession implements driver.SessionResetter. A transaction begun by a BEGIN statement and left
-// open must neither reach the connection's next user nor keep the gate.
+// open must neither reach the connection's next user nor keep the gate. After an ErrBadConn, the pool opens another
+// connection.
 func (c *conn) ResetSession(ctx context.Context) error {
+	c.connector.uses.Add(1)
+	if !c.use.CompareAndSwap(unused, used) && c.use.Load() == closed {
+		return driver.ErrBadConn
+	}
+	c.returned = false
 	c.rollbackOpen()
 	return c.rawConn.ResetSession(ctx)
 }
@@ -388,7 +406,19 @@ func (c *conn) ResetSession(ctx context.Context) error {
 // transaction that was left open, to release the gate before the connection is used again.
 func (c *conn) IsValid() bool {
 	c.rollbackOpen()
-	return c.rawConn.IsValid()
+	if !c.rawConn.IsValid() {
+		return false
+	}
+	c.returned = true
+	c.markUnused()
+	return true
+}
+
+// markUnused allows CloseUnused to close the connection, if nothing else can use it.
+func (c *conn) markUnused() {
+	if c.returned && c.lent == 0 {
+		c.use.CompareAndSwap(used, unused)
+	}
 }
 
 // rollbackOpen rolls back a transaction left open. The error is ignored, because the pool detects a
@@ -401,6 +431,15 @@ func (c *conn) rollbackOpen() {
 
 // Close implements driver.Conn. database/sql may call it twice.
 func (c *conn) Close() error {
+	if c.use.Swap(closed) == closed {
+		return nil
+	}
+	c.connector.pooled.remove(c)
+	return c.release()
+}
+
+// release closes the connection. The caller must have marked it as closed.
+func (c *conn) release() error {
 	c.rollbackOpen()
 	c.closeQueriers()
 	c.cache.clear() // an unfinalized statement would keep the file open

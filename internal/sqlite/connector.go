@@ -48,7 +48,9 @@ type Connector struct {
 	yield     yield
 	asked     time.Time // when the gate's holder started waiting for it; zero if cfg.Ended is nil
 	writeback writeback
+	pooled    pooled
 	commits   atomic.Int64
+	uses      atomic.Int64             // see Uses
 	after     atomic.Pointer[[]string] // statements of SetUp; nil for none
 	onCommit  atomic.Pointer[func()]
 	refuse    atomic.Pointer[func() error] // called before each commit; nil to allow all commits
@@ -105,6 +107,9 @@ func (c *Connector) OnCommit(f func()) { c.onCommit.Store(&f) }
 
 // Commits returns the number of commits on these connections.
 func (c *Connector) Commits() int64 { return c.commits.Load() }
+
+// Uses returns a number that has grown since the last call if a connection was taken from a pool or a commit was made.
+func (c *Connector) Uses() int64 { return c.uses.Load() + c.commits.Load() }
 
 // committed is called by a connection after each commit, once it has left the gate.
 func (c *Connector) committed() {

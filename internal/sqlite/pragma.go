@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
@@ -147,6 +148,7 @@ func (v *Change) Close() error {
 type OwnChange struct {
 	connector driver.Connector
 	conn      driver.Conn
+	connected atomic.Bool // conn is not nil
 }
 
 // NewOwnChange returns an OwnChange for c. The first call of Version opens the connection.
@@ -158,6 +160,7 @@ func (v *OwnChange) Version(ctx context.Context) (version int64, err error) {
 		if v.conn, err = v.connector.Connect(ctx); err != nil {
 			return 0, err
 		}
+		v.connected.Store(true)
 	}
 	version, err = v.read(context.WithoutCancel(ctx))
 	if err != nil && !IsBusy(err) {
@@ -180,11 +183,15 @@ func (v *OwnChange) read(ctx context.Context) (int64, error) {
 	return version, nil
 }
 
+// Connected reports whether the connection is open. Unlike the other methods, it may be called at any time.
+func (v *OwnChange) Connected() bool { return v.connected.Load() }
+
 // Close closes the connection. A later call of Version opens a new connection.
 func (v *OwnChange) Close() error {
 	if v.conn == nil {
 		return nil
 	}
+	v.connected.Store(false)
 	err := v.conn.Close()
 	v.conn = nil
 	return err

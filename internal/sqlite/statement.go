@@ -161,7 +161,19 @@ type stmt struct {
 	ends   bool   // a script that contains COMMIT or ROLLBACK
 	inUse  bool   // running, or with open rows
 	once   bool   // must be closed after use
+	lent   bool   // belongs to the caller, who has not closed it
 	newest uint64 // cache clock at the last use
+}
+
+// Close implements driver.Stmt for a statement that belongs to the caller.
+func (s *stmt) Close() error {
+	err := s.rawStmt.Close()
+	if s.lent {
+		s.lent = false
+		s.conn.lent--
+		s.conn.markUnused()
+	}
+	return err
 }
 
 // Failpoint is called with the text of each statement before a wrapped connection runs it. Tests

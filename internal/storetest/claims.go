@@ -281,3 +281,41 @@ func statesTellWhen(t *testing.T, d *Fixture) {
 		return err
 	})
 }
+
+// NextClaim passes over the claim of a job that must not run again, and over the time of a pause. States does not pass over
+// the claim, since a worker wakes to end the job.
+func nextClaim(t *testing.T, d *Fixture) {
+	next := func(now time.Time) (at time.Time) {
+		d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
+			at, err = d.Stores.Jobs.NextClaim(ctx, q, "a", now)
+			return err
+		})
+		return at
+	}
+	in := plain()
+	in.MaxAttempts = 1
+	d.insert(t, start, in)
+	require.Len(t, d.claimJobs(t, start, "w", 1), 1)
+	require.True(t, next(start).IsZero(), "it has no attempt left")
+	d.add(t, start)
+	require.Len(t, d.claimJobs(t, start, "w", 1), 1)
+	lapse := start.Add(jobLease + d.Resolution)
+	require.True(t, lapse.Equal(next(start)))
+	d.pause(t, start, "", time.Time{})
+	require.True(t, next(start).IsZero(), "the pause has no end")
+	d.pause(t, start, "", start.Add(2*time.Second))
+	require.True(t, lapse.Equal(next(start)), "the pause ends before the claim")
+	d.pause(t, start, "", start.Add(jobLease+time.Minute))
+	require.True(t, start.Add(jobLease+time.Minute).Equal(next(start)), "the claim ends before the pause")
+}
+
+// A job is running through the last moment of its lease, and has lapsed right after it, even if the lease ends at a whole
+// second.
+func phaseAtLapse(t *testing.T, d *Fixture) {
+	id := d.add(t, start)
+	require.Len(t, d.claimJobs(t, start, "w", 1), 1)
+	j, found := d.find(t, id)
+	require.True(t, found)
+	require.Equal(t, row.PhaseRunning, j.Phase(start.Add(jobLease)))
+	require.Equal(t, row.PhaseLapsed, j.Phase(start.Add(jobLease+d.Resolution)))
+}

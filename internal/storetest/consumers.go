@@ -16,6 +16,7 @@ func consumers(t *testing.T, open func(t *testing.T) *Fixture) {
 	t.Run("OffsetsBesideModel", func(t *testing.T) { offsetsBesideModel(t, open(t)) })
 	t.Run("Advance", func(t *testing.T) { consumerAdvanced(t, open(t)) })
 	t.Run("List", func(t *testing.T) { consumersListed(t, open(t)) })
+	t.Run("Marks", func(t *testing.T) { consumerMarks(t, open(t)) })
 	t.Run("RollbackLeavesNothing", func(t *testing.T) { consumerRolledBack(t, open(t)) })
 }
 
@@ -185,4 +186,55 @@ func consumerRolledBack(t *testing.T, d *Fixture) {
 	c, _ := d.consumer(t, "c", "a")
 	require.EqualValues(t, 5, c.Offset)
 	require.Zero(t, c.LastAck)
+}
+
+// A save takes a mark of the consumer's position and lag if the last mark is ten minutes old, and keeps the mark before.
+func consumerMarks(t *testing.T, d *Fixture) {
+	first, _ := d.publish(t, "a", nil, `1`, `2`, `3`, `4`, `5`)
+	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
+	saved := func(minutes int, offset int64) row.Consumer {
+		require.True(t, d.saveOffset(t, "c", "a", offset, at(minutes)))
+		c, _ := d.consumer(t, "c", "a")
+		for _, m := range []*row.Mark{&c.Mark, &c.PastMark} {
+			if !m.At.IsZero() {
+				m.At = m.At.UTC().Truncate(time.Second)
+			}
+			m.Behind = m.Behind.Round(time.Minute)
+		}
+		return c
+	}
+	mark := func(minutes int, offset int64, behind time.Duration) row.Mark {
+		return row.Mark{At: at(minutes).UTC().Truncate(time.Second), Offset: offset, Behind: behind}
+	}
+	c := saved(0, first)
+	require.Zero(t, c.Mark)
+	c = saved(1, first+1)
+	require.Equal(t, mark(1, first+1, time.Minute), c.Mark)
+	_, known := c.Baseline(at(2))
+	require.False(t, known)
+	c = saved(10, first+2)
+	require.Equal(t, mark(1, first+1, time.Minute), c.Mark, "not yet")
+	c = saved(12, first+3)
+	require.Equal(t, mark(12, first+3, 12*time.Minute), c.Mark)
+	require.Equal(t, mark(1, first+1, time.Minute), c.PastMark)
+	m, known := c.Baseline(at(13))
+	require.True(t, known)
+	require.Equal(t, c.PastMark, m)
+	m, _ = c.Baseline(at(23))
+	require.Equal(t, c.Mark, m)
+	c = saved(30, first+4)
+	require.Equal(t, mark(30, first+4, 0), c.Mark, "nothing is unread")
+	require.Equal(t, int64(12), int64(c.PastMark.At.Sub(start).Minutes()))
+
+	d.mustWrite(t, func(ctx context.Context, q engine.Querier) error {
+		_, moved, err := d.Stores.Consumers.Advance(ctx, q, "c", "a", first+4, first+5, at(45))
+		require.True(t, moved)
+		return err
+	})
+	c, _ = d.consumer(t, "c", "a")
+	require.EqualValues(t, first+5, c.Mark.Offset)
+	require.EqualValues(t, first+4, c.PastMark.Offset)
+	c.Offset = first
+	_, known = c.Baseline(at(60))
+	require.False(t, known, "it was moved back")
 }

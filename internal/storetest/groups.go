@@ -16,6 +16,7 @@ func groups(t *testing.T, open func(t *testing.T) *Fixture) {
 	t.Run("Join", func(t *testing.T) { groupJoined(t, open(t)) })
 	t.Run("NamesOfMembers", func(t *testing.T) { memberNames(t, open(t)) })
 	t.Run("FencesOfLeases", func(t *testing.T) { leaseFences(t, open(t)) })
+	t.Run("AcksTogether", func(t *testing.T) { ackedTogether(t, open(t)) })
 	t.Run("ClaimOfReturnedEvent", func(t *testing.T) { returnedEvent(t, open(t)) })
 	t.Run("ClaimOfSelection", func(t *testing.T) { groupSelection(t, open(t)) })
 	t.Run("Dead", func(t *testing.T) { deadDeliveries(t, open(t)) })
@@ -86,6 +87,33 @@ func (d *Fixture) ready(t *testing.T, group int64, now time.Time) (s row.GroupSt
 
 func holding(m row.Member, e row.Delivery) row.Holding {
 	return row.Holding{Group: m.Group, Offset: e.Offset, Token: e.Token}
+}
+
+// ackedTogether acks events of several claims at once. Leases that are no longer valid change nothing.
+func ackedTogether(t *testing.T, d *Fixture) {
+	d.publish(t, "a", nil, `1`, `2`, `3`, `4`, `5`, `6`, `7`)
+	m := d.join(t, row.GroupJoin{Topic: "a", Name: "g"}, "m")
+	claim := func(n int) []row.Delivery {
+		return d.claim(t, row.GroupClaim{Member: m, N: n, Expires: start.Add(time.Minute)}, start).Events
+	}
+	first, second := claim(3), claim(4)
+	stale, returned := holding(m, first[0]), holding(m, second[0])
+	stale.Token++
+	require.True(t, d.settle(t, row.GroupSettlement{Holding: returned, Back: true, Ready: start.Add(time.Hour)}, start).Held)
+	ack := func(now time.Time, all ...row.Holding) (n int) {
+		d.mustWrite(t, func(ctx context.Context, q engine.Querier) (err error) {
+			n, err = d.Stores.Groups.Ack(ctx, q, all, now)
+			return err
+		})
+		return n
+	}
+	require.Zero(t, ack(start))
+	require.Equal(t, 2, ack(start, stale, holding(m, first[1]), returned, holding(m, second[1])))
+	require.Zero(t, ack(start, holding(m, first[1]), holding(m, second[1])), "a second time")
+	require.Zero(t, ack(start.Add(2*time.Minute), holding(m, first[0])), "the lease has lapsed")
+	require.Equal(t, 3, ack(start, holding(m, first[0]), holding(m, second[2]), holding(m, first[2])))
+	p := d.progress(t, m.Group, start)
+	require.Equal(t, []int64{1, 1}, []int64{p.Leased, p.Back})
 }
 
 func deliveredOffsets(all []row.Delivery) []int64 {

@@ -29,6 +29,8 @@ func jobs(t *testing.T, open func(t *testing.T) *Fixture) {
 		"LanesInOneOrder":         lanesInOneOrder,
 		"SpentAndExpiredNeverRun": neverRun,
 		"States":                  statesTellWhen,
+		"NextClaim":               nextClaim,
+		"PhaseAtLapse":            phaseAtLapse,
 		"IdsRise":                 idsRise,
 		"InsertedTimes":           insertedTimes,
 		"Offers":                  offers,

@@ -16,6 +16,7 @@ func links(t *testing.T, open func(t *testing.T) *Fixture) {
 		"After":            afterJobs,
 		"AfterADeadJob":    afterDead,
 		"Batches":          afterBatch,
+		"Edges":            edges,
 		"RefusedLinks":     linksRefused,
 		"UniqueConflicts":  uniqueConflicts,
 		"UniqueKeysEnd":    uniqueKeysEnd,
@@ -320,4 +321,37 @@ func uniqueOfMany(t *testing.T, d *Fixture) {
 	require.Equal(t, out.IDs[:2], jobIDs(claimed))
 	require.Equal(t, "k", claimed[1].Key)
 	require.Equal(t, "y", claimed[1].Unique)
+}
+
+// Edges returns the direct neighbors of a job or batch in both directions, dead neighbors first, and no others.
+func edges(t *testing.T, d *Fixture) {
+	first, second := d.add(t, start), d.add(t, start)
+	batch := d.batch(t)
+	waiter := d.after(t, row.Links{Jobs: []int64{first, second}, In: batch})
+	last := d.after(t, row.Links{Jobs: []int64{waiter}, Batches: []int64{batch}})
+	of := func(node int64, limit int) (before, after []row.Neighbor) {
+		t.Helper()
+		d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
+			before, after, err = d.Stores.Operators.Edges(ctx, q, node, limit)
+			return err
+		})
+		return before, after
+	}
+	before, after := of(first, 9)
+	require.Empty(t, before)
+	require.Equal(t, []row.Neighbor{{Node: waiter}}, after)
+	before, after = of(-batch, 9)
+	require.Equal(t, []row.Neighbor{{Node: waiter}}, before)
+	require.Equal(t, []row.Neighbor{{Node: last}}, after)
+	before, _ = of(last, 9)
+	require.ElementsMatch(t, []row.Neighbor{{Node: waiter}, {Node: -batch}}, before)
+	_, after = of(waiter, 9)
+	require.ElementsMatch(t, []row.Neighbor{{Node: last}, {Node: -batch}}, after)
+	claimed := d.claimJobs(t, start, "w", 9)
+	d.end(t, start, claimed[0], row.Acked)
+	d.end(t, start, claimed[1], row.Died)
+	before, _ = of(waiter, 9)
+	require.Equal(t, []row.Neighbor{{Node: second, Dead: true}, {Node: first, Done: true}}, before)
+	before, _ = of(waiter, 1)
+	require.Equal(t, []row.Neighbor{{Node: second, Dead: true}}, before)
 }

@@ -89,9 +89,9 @@ func listsComplete(t *testing.T, d *Fixture) {
 	died := d.opsList(t, row.ListRequest{JobSelect: mails, Order: row.LastDiedFirst, Limit: 100, Sorted: 100}, func() {})
 	require.ElementsMatch(t, dead, died)
 	for _, limit := range []int{1, 3, 7, 100} {
-		for _, sorted := range []bool{false, true} {
+		for _, plan := range []row.ListPlan{{}, {Looks: 9}, {Sorted: true}} { // as the database likes, walked, and sorted
 			of := func(o row.Order, s row.JobSelect) []int64 {
-				return d.opsList(t, row.ListRequest{JobSelect: s, Order: o, Limit: limit, Sorted: limit, Plan: row.ListPlan{Sorted: sorted}}, func() {})
+				return d.opsList(t, row.ListRequest{JobSelect: s, Order: o, Limit: limit, Sorted: limit, Plan: plan}, func() {})
 			}
 			require.Equal(t, slices.Sorted(slices.Values(all)), of(row.OldestFirst, mails), "parts of %d", limit)
 			require.Equal(t, newest, of(row.NewestFirst, mails), "parts of %d", limit)
@@ -101,6 +101,9 @@ func listsComplete(t *testing.T, d *Fixture) {
 			ready := slices.DeleteFunc(slices.Clone(waiting), func(j kept) bool { return j.delay > 0 })
 			require.Len(t, of(row.OldestFirst, row.JobSelect{Queues: mails.Queues, Phases: []row.Phase{row.PhaseReady}}), len(ready))
 			require.Equal(t, dead[:1], of(row.NewestFirst, row.JobSelect{IDs: dead[:1]}))
+			two := []int64{turn[3], turn[7]}
+			require.Equal(t, two, of(row.ClaimOrder, row.JobSelect{Queues: mails.Queues, IDs: two, Phases: []row.Phase{row.PhaseReady, row.PhaseScheduled}}))
+			require.Equal(t, died[2:3], of(row.LastDiedFirst, row.JobSelect{IDs: died[2:3]}))
 		}
 	}
 }

@@ -103,6 +103,7 @@ func lockLasts(t *testing.T, d *Fixture) {
 	now := start.Add(300 * time.Millisecond)
 	for _, ttl := range []time.Duration{time.Millisecond, time.Second, 1500 * time.Millisecond, time.Hour} {
 		l, _ := acquire(t, d, "a", ttl, now)
+		require.False(t, l.Expires.Before(now.Add(time.Second)), "%v: it is renewed after a third of a second at the earliest", ttl)
 		require.False(t, l.Expires.Before(now.Add(ttl)), "%v", ttl)
 		require.Less(t, l.Expires, now.Add(ttl+2*time.Second), "%v", ttl)
 		now = l.Expires

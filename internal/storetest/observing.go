@@ -3,6 +3,8 @@ package storetest
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +20,7 @@ func observing(t *testing.T, open func(t *testing.T) *Fixture) {
 	t.Run("MinutesAddUp", func(t *testing.T) { minutesAddUp(t, open(t)) })
 	t.Run("Audit", func(t *testing.T) { auditEntries(t, open(t)) })
 	t.Run("Problems", func(t *testing.T) { problemsOfAges(t, open(t)) })
+	t.Run("Errors", func(t *testing.T) { errorsOfQueue(t, open(t)) })
 }
 
 // A row is identified by its worker and queue, and is dropped only by a loop with the same start.
@@ -116,10 +119,9 @@ func minutesAddUp(t *testing.T, d *Fixture) {
 		steps, err = d.Stores.Minutes.List(ctx, q, "mails", hour.Add(15*time.Minute), 20*time.Minute)
 		require.NoError(t, err)
 		require.Len(t, steps, 1, "also if its minutes come before the time")
-		wait, claimed, err := d.Stores.Minutes.Waits(ctx, q, "mails", hour.Add(2*time.Minute), hour.Add(4*time.Minute))
+		sums, err := d.Stores.Minutes.Sums(ctx, q, "mails", hour.Add(2*time.Minute), hour.Add(4*time.Minute))
 		require.NoError(t, err)
-		require.Equal(t, 28*time.Millisecond, wait)
-		require.EqualValues(t, 8, claimed)
+		require.Equal(t, row.Minute{Claimed: 8, Acked: 12, Retried: 16, Died: 20, Wait: 28 * time.Millisecond, Ran: 32 * time.Millisecond}, sums)
 		names, err := d.Stores.Minutes.Queues(ctx, q, hour.Add(4*time.Minute))
 		require.NoError(t, err)
 		require.Equal(t, []string{"mails"}, names)
@@ -199,4 +201,39 @@ func problemsOfAges(t *testing.T, d *Fixture) {
 		require.Equal(t, start.Add(time.Minute).Unix(), lapsed.Unix())
 		return err
 	})
+}
+
+// Errors returns the errors of young deaths and of waiting jobs of all priorities, but no more than limit of each.
+func errorsOfQueue(t *testing.T, d *Fixture) {
+	fail := func(priority int64, outcome row.Outcome, text string, until time.Duration) {
+		id := d.opsAdd(t, opsJob{priority: priority})
+		require.Equal(t, []int64{id}, d.opsTake(t, "mails", 1, start))
+		j, _ := d.find(t, id)
+		d.settleJobs(t, start, &row.Settlement{Claim: claimOf(&j), Queue: "mails", Outcome: outcome, Error: text, Delay: until})
+	}
+	fail(0, row.Died, "died first", 0)
+	fail(0, row.Died, "died last", 0)
+	fail(7, row.Retried, "due", 30*time.Minute)
+	fail(0, row.Retried, "later", 2*time.Hour)
+	fail(0, row.Retried, "last", 3*time.Hour)
+	d.opsAdd(t, opsJob{delay: 90 * time.Minute})
+	d.opsAdd(t, opsJob{queue: "other"})
+	errors := func(since time.Time, limit int) (all []string) {
+		d.read(t, func(ctx context.Context, q engine.Querier) error {
+			found, err := d.Stores.Problems.Errors(ctx, q, "mails", since, limit, start.Add(time.Hour))
+			for _, f := range found {
+				require.EqualValues(t, 1, f.Attempts)
+				require.NotZero(t, f.ID)
+				require.Equal(t, strings.HasPrefix(f.Error, "died"), f.Dead)
+				all = append(all, f.Error)
+			}
+			return err
+		})
+		return all
+	}
+	all := errors(start.Add(-time.Second), 10)
+	require.Equal(t, []string{"died first", "died last"}, slices.Sorted(slices.Values(all[:2])))
+	require.ElementsMatch(t, []string{"due", "last", "later"}, all[2:])
+	require.ElementsMatch(t, []string{"due", "last", "later"}, errors(start, 10), "the deaths are too old")
+	require.Equal(t, []string{"due"}, errors(start, 1), "the next job of the lower priority has no error")
 }

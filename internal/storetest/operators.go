@@ -24,6 +24,7 @@ func operators(t *testing.T, open func(t *testing.T) *Fixture) {
 	t.Run("DiscardAndWaiters", func(t *testing.T) { discardAndWaiters(t, open) })
 	t.Run("Requeue", func(t *testing.T) { requeues(t, open(t)) })
 	t.Run("RunNow", func(t *testing.T) { runsNow(t, open(t)) })
+	t.Run("Bury", func(t *testing.T) { buries(t, open) })
 	t.Run("ExplainAgreesWithClaims", func(t *testing.T) { explainAgrees(t, open, true) })
 	t.Run("ExplainWithoutLimits", func(t *testing.T) { explainAgrees(t, open, false) })
 	t.Run("PhasesAgree", func(t *testing.T) { phasesAgree(t, open(t)) })

@@ -233,7 +233,7 @@ func relayDeadDrop(d *relayTest) {
 	require.ElementsMatch(t, ids[:3], d.deadIDs(row.RelayDeadFilter{Queue: "a"}))
 }
 
-// Families share nothing except Blocked, which names them.
+// Families share nothing except Registered and Blocked, which name them.
 func relayFamiliesAreSeparate(d *relayTest) {
 	t := d.t
 	d.register("a", 2)
@@ -242,6 +242,11 @@ func relayFamiliesAreSeparate(d *relayTest) {
 	other.register("a", 1)
 	require.Equal(t, 2, d.partitions("a"))
 	require.Equal(t, 1, other.partitions("a"))
+	d.read(t, func(ctx context.Context, q engine.Querier) error {
+		all, err := d.Stores.Relays.Registered(ctx, q)
+		require.Equal(t, []row.RelayRegistered{{Queue: "a", Partitions: 2}, {Family: "billing", Queue: "a", Partitions: 1}}, all)
+		return err
+	})
 	d.send("a", 0, "1")
 	other.noTake(wanted("a"), "me", start)
 	other.send("a", 0, "2")

@@ -25,6 +25,7 @@ func relays(t *testing.T, open func(t *testing.T) *Fixture) {
 		"RetryWaits":            relayRetryWaits,
 		"FinishedVanish":        relayFinishedVanish,
 		"Break":                 relayBreak,
+		"Problems":              relayProblems,
 		"DeadFilters":           relayDeadFilters,
 		"ReplayHolds":           relayReplayHolds,
 		"DeadVerdicts":          relayDeadVerdicts,
@@ -325,4 +326,56 @@ func relayBreak(d *relayTest) {
 	require.Equal(t, "unavailable", d.blocked(start)[0].LastError)
 	require.True(t, d.breaks(b.RelayPartition, b.Epoch, start))
 	require.EqualValues(t, 3, d.mustTake(wanted("a"), "me", start).Attempts)
+}
+
+// A partition whose batches fail is listed as long as it has messages. Open dead letters are counted by queue.
+func relayProblems(d *relayTest) {
+	t := d.t
+	failing := func(attempts int64) (all []row.RelayFailing) {
+		d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
+			all, err = d.Stores.Relays.Failing(ctx, q, attempts)
+			return err
+		})
+		return all
+	}
+	deaths := func(since time.Time) (all []row.RelayDeaths) {
+		d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
+			all, err = d.Stores.Relays.Deaths(ctx, q, since)
+			return err
+		})
+		return all
+	}
+	require.Empty(t, failing(0))
+	require.Empty(t, deaths(time.Time{}))
+	d.register("a", 2)
+	d.register("b", 1)
+	d.send("a", 1, "1", "2")
+	d.send("b", 0, "1")
+	b := d.mustTake(wanted("a"), "me", start)
+	p := finish(b, 0)
+	p.Attempts, p.RetryAt, p.LastError = 5, start.Add(time.Second), "unavailable"
+	require.True(t, d.save(b.RelayLease, p, start))
+	require.Empty(t, failing(6))
+	all := failing(5)
+	require.Len(t, all, 1)
+	require.Equal(t, row.RelayPartition{Queue: "a", Partition: 1}, all[0].RelayPartition)
+	require.Equal(t, "unavailable", all[0].LastError)
+	require.EqualValues(t, 5, all[0].Attempts)
+	require.Equal(t, row.Count{N: 2}, all[0].Waiting)
+	require.True(t, start.Truncate(time.Millisecond).Equal(all[0].Oldest))
+
+	b = d.mustTake(wanted("a"), "me", start.Add(time.Minute))
+	p = finish(b, 1)
+	p.Dead = []row.RelayDeath{{ID: b.Messages[0].ID, Seq: 1, Attempts: 6, Reason: "rejected"}}
+	require.True(t, d.save(b.RelayLease, p, start.Add(time.Minute)))
+	require.Empty(t, failing(0), "it goes on")
+	dead := deaths(start)
+	require.Len(t, dead, 1)
+	require.Equal(t, "a", dead[0].Queue)
+	require.Equal(t, row.Count{N: 1}, dead[0].N)
+	require.True(t, start.Add(time.Minute).Truncate(time.Millisecond).Equal(dead[0].First))
+	require.Equal(t, row.RelayDeadInfo{ID: b.Messages[0].ID, Partition: 1, Attempts: 6, LastError: "rejected"}, dead[0].Last)
+	require.Empty(t, deaths(start.Add(time.Minute)), "too old")
+	require.Equal(t, 1, d.discard("a", []int64{b.Messages[0].ID}, start.Add(time.Minute)))
+	require.Empty(t, deaths(start), "discarded")
 }

@@ -220,6 +220,40 @@ func scheduleFires(t *testing.T, d *Fixture) {
 		last = f.Job
 	}
 	require.Equal(t, []string{"a 3m0s"}, times(tick(t, d, start.Add(3*time.Minute), start.Add(3*time.Minute), 100)))
+	requireLast(t, d, "a", 3*time.Minute, 0, 0)
+	requireLast(t, d, "b", 2*time.Minute, 0, 0)
+}
+
+// requireLast requires the stored facts of a task, as times since start. A time of -1 is none.
+func requireLast(t *testing.T, d *Fixture, name string, fire, skip time.Duration, skipped int64) {
+	t.Helper()
+	got := stored(t, d, name)[0]
+	require.Equal(t, fire < 0, got.LastFire.IsZero(), got.LastFire)
+	require.Equal(t, fire < 0, got.LastJob == 0)
+	if fire >= 0 {
+		require.Equal(t, start.Add(fire).Local(), got.LastFire)
+		j, found := d.find(t, got.LastJob)
+		require.True(t, found)
+		require.Equal(t, got.Queue, j.Queue)
+	}
+	require.Equal(t, skipped, got.Skipped)
+	require.Equal(t, skipped == 0, got.LastSkip.IsZero())
+	if skipped > 0 {
+		require.Equal(t, start.Add(skip).Local(), got.LastSkip)
+	}
+}
+
+// skips returns the names of the schedules that have skipped their last times.
+func skips(t *testing.T, d *Fixture) (names []string) {
+	t.Helper()
+	d.read(t, func(ctx context.Context, q engine.Querier) error {
+		found, err := d.Stores.Problems.Problems(ctx, q, row.ProblemAges{}, start)
+		for _, s := range found.Skips {
+			names = append(names, s.Name)
+		}
+		return err
+	})
+	return names
 }
 
 // A task that didn't fire on time fires according to its Missed field.
@@ -239,6 +273,13 @@ func scheduleMissed(t *testing.T, open func(t *testing.T) *Fixture) {
 		register(t, d, a)
 		require.Equal(t, c.want, times(tick(t, d, start.Add(c.late), start.Add(c.late), 100)), "%v", c)
 		require.Equal(t, start.Add(4*time.Minute).Local(), soonest(t, d))
+		switch c.missed {
+		case row.Skip:
+			requireLast(t, d, "a", 3*time.Minute, 2*time.Minute, 3)
+		default:
+			requireLast(t, d, "a", 3*time.Minute, 0, 0)
+		}
+		require.Empty(t, skips(t, d))
 	}
 	d := open(t)
 	hourly := task("a")
@@ -246,6 +287,8 @@ func scheduleMissed(t *testing.T, open func(t *testing.T) *Fixture) {
 	register(t, d, hourly)
 	require.Equal(t, []string{"a 1h0m0s"}, times(tick(t, d, start.Add(time.Hour+90*time.Second), start.Add(2*time.Hour), 100)))
 	require.Empty(t, times(tick(t, d, start.Add(2*time.Hour+91*time.Second), start.Add(3*time.Hour), 100)), "too late")
+	requireLast(t, d, "a", time.Hour, 2*time.Hour, 2)
+	require.Equal(t, []string{"a"}, skips(t, d))
 	require.Equal(t, start.Add(3*time.Hour).Local(), soonest(t, d))
 
 	d = open(t)
@@ -256,6 +299,13 @@ func scheduleMissed(t *testing.T, open func(t *testing.T) *Fixture) {
 	require.Len(t, did.Fires, 64, "the newest missed times are skipped")
 	require.Equal(t, start.Add(63*time.Second).Local(), did.Fires[63].At)
 	require.Equal(t, start.Add(1001*time.Second).Local(), soonest(t, d))
+	requireLast(t, d, "many", 63*time.Second, 1000*time.Second, 937)
+
+	d = open(t)
+	many.Missed, many.Spec = row.Skip, "1s"
+	register(t, d, many)
+	tick(t, d, start.Add(5000*time.Second), start.Add(5000*time.Second), 1)
+	requireLast(t, d, "many", 5000*time.Second, 4999*time.Second, row.MostSkipped)
 }
 
 // A tick stops at its limit and reports that more may be due. Further ticks fire the rest, once for each time.
@@ -333,7 +383,9 @@ func scheduleTrigger(t *testing.T, d *Fixture) {
 	require.True(t, found)
 	require.Equal(t, "jobs", f.Queue)
 	require.Positive(t, f.Job)
-	require.Equal(t, []row.Task{task("a")}, stored(t, d, "a"))
+	want := task("a")
+	want.LastFire, want.LastJob = start.Local(), f.Job
+	require.Equal(t, []row.Task{want}, stored(t, d, "a"))
 	_, found = trigger("b")
 	require.False(t, found)
 }

@@ -24,6 +24,7 @@ func settlements(t *testing.T, open func(t *testing.T) *Fixture) {
 		"Results":           results,
 		"Progress":          progressOfSettlements,
 		"Renew":             renewals,
+		"Starts":            starts,
 		"Checkpoint":        checkpoints,
 		"AckMany":           ackMany,
 		"SlowDown":          slowDown,

@@ -43,6 +43,7 @@ var suites = []struct {
 	{"Relays", relays},
 	{"Dispatches", dispatches},
 	{"Inboxes", inboxes},
+	{"Flows", flows},
 	{"Streams", streams},
 	{"Consumers", consumers},
 	{"Retentions", retentions},

@@ -23,6 +23,8 @@ func streams(t *testing.T, open func(t *testing.T) *Fixture) {
 	t.Run("Start", func(t *testing.T) { started(t, open(t)) })
 	t.Run("Head", func(t *testing.T) { headOfStream(t, open(t)) })
 	t.Run("Topics", func(t *testing.T) { topicStates(t, open(t)) })
+	t.Run("CountDown", func(t *testing.T) { countedDown(t, open(t)) })
+	t.Run("Times", func(t *testing.T) { eventTimes(t, open(t)) })
 	t.Run("RollbackLeavesNothing", func(t *testing.T) { publishRolledBack(t, open(t)) })
 }
 
@@ -45,6 +47,7 @@ func (d *Fixture) publishAt(t *testing.T, now time.Time, topic string, keys []st
 func (d *Fixture) events(t *testing.T, s row.Selection, after int64, limit int) (all []row.Event) {
 	t.Helper()
 	d.read(t, func(ctx context.Context, q engine.Querier) error {
+		ended := false
 		for r := (row.EventRead{Selection: s, After: after, Through: row.Unbounded, Limit: limit}); ; {
 			page, err := d.Stores.Streams.Read(ctx, q, r, nil)
 			if err != nil {
@@ -57,6 +60,8 @@ func (d *Fixture) events(t *testing.T, s row.Selection, after int64, limit int) 
 				return nil
 			}
 			require.Greater(t, page.Next, r.After)
+			require.False(t, ended, "a page after the end has events")
+			ended = page.End
 			r.After, r.Scanned = page.Next, page.Scanned
 		}
 	})
@@ -85,12 +90,12 @@ func published(t *testing.T, d *Fixture) {
 
 	created := start.Truncate(time.Second)
 	want := []row.Event{
-		{Offset: one, Topic: "a", Payload: []byte(`1`)},
-		{Offset: two, Topic: "b", Key: "k", Payload: []byte(`2`)},
-		{Offset: two + 1, Topic: "b", Key: "k", Payload: []byte(`3`)},
-		{Offset: four, Topic: "b", Key: "k", Payload: []byte(`4`)},
-		{Offset: five, Topic: "a", Key: "x", Payload: []byte(`5`)},
-		{Offset: six, Topic: "a", Key: "y", Payload: []byte(`6`)},
+		{Offset: one, Topic: "a", Payload: `1`},
+		{Offset: two, Topic: "b", Key: "k", Payload: `2`},
+		{Offset: two + 1, Topic: "b", Key: "k", Payload: `3`},
+		{Offset: four, Topic: "b", Key: "k", Payload: `4`},
+		{Offset: five, Topic: "a", Key: "x", Payload: `5`},
+		{Offset: six, Topic: "a", Key: "y", Payload: `6`},
 	}
 	got := d.events(t, row.Selection{Topic: "*"}, 0, 100)
 	for i := range got {
@@ -226,6 +231,7 @@ func readLarge(t *testing.T, d *Fixture) {
 	d.read(t, func(ctx context.Context, q engine.Querier) error {
 		page, err := d.Stores.Streams.Read(ctx, q, row.EventRead{Selection: row.Selection{Topic: "a"}, Through: row.Unbounded, Limit: 100}, nil)
 		read = page.Events
+		require.False(t, page.End)
 		return err
 	})
 	require.Len(t, read, 1)
@@ -326,15 +332,72 @@ func topicStates(t *testing.T, d *Fixture) {
 	})
 	for i := range all {
 		if all[i].Topic != "c" {
+			require.WithinDuration(t, start, all[i].FirstAt, 5*time.Second)
 			require.WithinDuration(t, start, all[i].LastAt, 5*time.Second)
-			all[i].LastAt = time.Time{}
+			all[i].FirstAt, all[i].LastAt = time.Time{}, time.Time{}
 		}
 	}
 	require.Equal(t, []row.TopicState{
-		{Retention: row.Retention{Topic: "a"}, Events: 1, First: other, Head: other},
-		{Retention: row.Retention{Topic: "b"}, Events: 2, First: first, Head: last},
+		{Retention: row.Retention{Topic: "a"}, First: other, Head: other},
+		{Retention: row.Retention{Topic: "b"}, First: first, Head: last},
 		{Retention: kept},
 	}, all)
+}
+
+// A count begins at the highest offset, and tells how far it has come.
+func countedDown(t *testing.T, d *Fixture) {
+	first, _ := d.publish(t, "a", nil, `1`, `2`)
+	d.publish(t, "b", nil, `3`, `4`)
+	_, last := d.publish(t, "a", nil, `5`, `6`)
+	for _, c := range []struct {
+		topic                string
+		after, through, most int64
+		want                 row.CountedDown
+	}{
+		{"a", 0, last, 10, row.CountedDown{N: 4}},
+		{"a", first, last - 1, 10, row.CountedDown{N: 2, Reached: first}},
+		{"a", 0, last, 3, row.CountedDown{N: 3, Reached: first}},
+		{"a", 0, last, 4, row.CountedDown{N: 4, Reached: first - 1}},
+		{"a", 0, last, 0, row.CountedDown{N: 0, Reached: last}},
+		{"b", last - 2, last, 10, row.CountedDown{N: 0, Reached: last - 2}},
+		{"c", 0, last, 10, row.CountedDown{}},
+	} {
+		var got row.CountedDown
+		d.read(t, func(ctx context.Context, q engine.Querier) (err error) {
+			got, err = d.Stores.Streams.CountDown(ctx, q, c.topic, c.after, c.through, c.most)
+			return err
+		})
+		require.Equal(t, c.want, got, "%+v", c)
+	}
+}
+
+// The next event is found in all topics, and the time of the next event in each.
+func eventTimes(t *testing.T, d *Fixture) {
+	one, _ := d.publishAt(t, start, "a", nil, `1`)
+	two, _ := d.publishAt(t, start.Add(time.Minute), "b", nil, `2`)
+	three, _ := d.publishAt(t, start.Add(2*time.Minute), "a", nil, `3`)
+	d.read(t, func(ctx context.Context, q engine.Querier) error {
+		offset, at, found, err := d.Stores.Streams.Following(ctx, q, one)
+		require.True(t, found)
+		require.Equal(t, two, offset)
+		require.WithinDuration(t, start.Add(time.Minute), at, time.Second)
+		if err != nil {
+			return err
+		}
+		if _, _, found, err = d.Stores.Streams.Following(ctx, q, three); err != nil {
+			return err
+		}
+		require.False(t, found)
+		times, err := d.Stores.Streams.TimesAfter(ctx, q, []row.OffsetIn{{Topic: "a", Offset: one}, {Topic: "b", Offset: two}, {Topic: "b"}, {Topic: "none"}})
+		if err != nil {
+			return err
+		}
+		require.Len(t, times, 4)
+		require.WithinDuration(t, start.Add(2*time.Minute), times[0], time.Second)
+		require.True(t, times[1].IsZero() && times[3].IsZero())
+		require.WithinDuration(t, start.Add(time.Minute), times[2], time.Second)
+		return nil
+	})
 }
 
 // A publication that is rolled back is never seen, and later events have larger offsets than earlier

@@ -14,7 +14,6 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
-	"github.com/honker-go/honker/internal/wake"
 )
 
 // OpenShared creates a file for several processes and opens a DB on it. If the test fails, the file's directory is
@@ -38,7 +37,7 @@ func OpenPool(t testing.TB, path string) *sql.DB {
 	t.Helper()
 	var pool *sql.DB
 	var err error
-	if openPool != nil && !wake.InBubble() {
+	if openPool != nil && !onFile() {
 		pool, err = openPool(path)
 	} else {
 		pool, err = sql.Open("sqlite", path+"?_pragma=busy_timeout(5000)")
@@ -51,7 +50,7 @@ func OpenPool(t testing.TB, path string) *sql.DB {
 // Attach opens a pool as an application would and attaches honker to it.
 func Attach(t testing.TB, path string, opts *honker.Options) *honker.DB {
 	t.Helper()
-	if attach != nil && !wake.InBubble() {
+	if attach != nil && !onFile() {
 		return attach(t, path, opts)
 	}
 	db, err := honker.Attach(context.Background(), OpenPool(t, path), opts)

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/wake"
 )
 
 // FileOnly marks a test that is about the SQLite file: it runs SQL on honker's own tables, a PRAGMA or a query of
@@ -32,4 +31,8 @@ func Differs(t testing.TB, row string) {
 
 // AsFile reports whether the test runs on a file, as in a testing/synctest bubble. It marks the part of a test that
 // differs on Postgres; the row is that of Differs.
-func AsFile(row string) bool { return engine.Elsewhere == nil || wake.InBubble() }
+func AsFile(row string) bool { return OnFile() }
+
+// OnFile reports whether the test runs on a file, for steps that only a file has, such as those of other bindings, and for
+// the names of tables.
+func OnFile() bool { return engine.Elsewhere == nil || onFile() }

@@ -15,6 +15,12 @@ func Main(m *testing.M, children map[string]func()) {
 	RunChild(children)
 	UseSeed()
 	NoDisk()
+	if bubbles {
+		if err := startServer(); err != nil {
+			fmt.Fprintln(os.Stderr, "testkit:", err)
+			os.Exit(1)
+		}
+	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		if err := stopServer(); err != nil {
 			fmt.Fprintln(os.Stderr, "testkit:", err)

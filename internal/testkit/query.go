@@ -25,7 +25,7 @@ func QueryInt(t testing.TB, pool *sql.DB, query string, args ...any) (n int64) {
 func ExecAll(t testing.TB, pool *sql.DB, statements ...string) {
 	t.Helper()
 	for _, s := range statements {
-		_, err := pool.ExecContext(context.Background(), s)
+		_, err := pool.ExecContext(context.Background(), on(pool, s))
 		require.NoError(t, err, s)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
-	"github.com/honker-go/honker/internal/wake"
 )
 
 // watchSchema replaces WatchFile on another database. Bubbles use the file.
@@ -33,7 +32,7 @@ func RequireRefused(t *testing.T, path string, calls map[string]Refusal) {
 // WatchFile was called. It uses a separate connection.
 func WatchFile(t testing.TB, path string) func(what string) {
 	t.Helper()
-	if watchSchema != nil && !wake.InBubble() {
+	if watchSchema != nil && !onFile() {
 		return watchSchema(t, path)
 	}
 	conn, err := OpenPool(t, path).Conn(context.Background())

@@ -6,9 +6,21 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"testing"
 
+	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/relay"
 )
+
+// AddDead adds dead letters 1 to n to a queue with two partitions that was used before, as a processor would. They alternate
+// between the partitions, every third is text/plain, and they died a second apart, starting in January 2000.
+func AddDead(t testing.TB, db *honker.DB, queue string, n int) {
+	t.Helper()
+	Exec(t, db, deleteMessages)
+	Exec(t, db, setMessageID, n)
+	Exec(t, db, setProcessed, n, queue)
+	Exec(t, db, addDead, n, queue)
+}
 
 // RelayPartition identifies a partition of a relay's queue.
 type RelayPartition struct {

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"github.com/honker-go/honker"
@@ -23,6 +24,10 @@ const (
 	// dsnName is the environment variable with the server's connection string, as pairs key=value. Child processes use
 	// their parent's server.
 	dsnName = "HONKER_TEST_POSTGRES"
+
+	// poolerName is the environment variable that lets all databases be used through PgBouncer in transaction mode. The
+	// first process sets it to the pooler's connection string, for its child processes.
+	poolerName = "HONKER_TEST_POOLER"
 
 	// driverName is the name under which honkerpg registers its driver. This module does not require pgx.
 	driverName = "pgx"
@@ -37,6 +42,7 @@ var server servers
 type servers struct {
 	sync.Mutex
 	started  *pgcluster.Cluster    // nil if the server was there before
+	pooler   *pgcluster.Bouncer    // nil if there is none, or a parent has started it
 	strategy string                // of CREATE DATABASE
 	template string                // name of the database that the others are copies of; "" before the first
 	paths    map[string]string     // of the databases that exist, by name
@@ -46,14 +52,18 @@ type servers struct {
 // openDatabase opens a database of a PostgreSQL server in place of the file at path. In a testing/synctest bubble, tests
 // use the file. Tests can only be built with the tag honkerpg in the workspace of module honkerpg.
 func openDatabase(ctx context.Context, path string, options any) (any, error) {
-	if wake.InBubble() {
+	if onFile() {
 		return nil, nil
 	}
 	name, err := server.make(path)
 	if err != nil {
 		return (*honker.DB)(nil), err
 	}
-	db, err := honkerpg.Open(ctx, dsnOf(name)+" pool_max_conns=6", &honkerpg.Options{Options: options.(honker.Options), Schema: schema})
+	opts := optionsOf(name, options.(honker.Options))
+	if wake.InBubble() {
+		opts.NoListen, opts.ListenDSN = true, ""
+	}
+	db, err := honkerpg.Open(ctx, dsnOf(name)+" pool_max_conns=6", opts)
 	if err == nil {
 		server.Lock()
 		defer server.Unlock()
@@ -62,9 +72,27 @@ func openDatabase(ctx context.Context, path string, options any) (any, error) {
 	return db, err
 }
 
-// dsnOf returns the connection string of a database. The application's tables are in the schema of honker's.
+// dsnOf returns the connection string of a database, through the pooler if there is one.
 func dsnOf(name string) string {
+	if dsn := os.Getenv(poolerName); dsn != "" {
+		return dsn + " default_query_exec_mode=exec dbname=" + name
+	}
+	return directTo(name)
+}
+
+// directTo returns the connection string of a database without a pooler. The application's tables are in the schema of
+// honker's.
+func directTo(name string) string {
 	return os.Getenv(dsnName) + " dbname=" + name + " search_path=" + schema
+}
+
+// optionsOf returns the options for a database.
+func optionsOf(name string, o honker.Options) *honkerpg.Options {
+	all := &honkerpg.Options{Options: o, Schema: schema}
+	if os.Getenv(poolerName) != "" {
+		all.Pooler, all.ListenDSN = true, directTo(name)
+	}
+	return all
 }
 
 // nameOf returns a name for a database. It is the same in each process of a test.
@@ -94,6 +122,9 @@ func (s *servers) make(path string) (name string, err error) {
 		}
 		// Another process of the test may have created the database.
 		_, err := conn.ExecContext(ctx, `CREATE DATABASE `+name+` TEMPLATE `+s.template+s.strategy)
+		if err == nil && os.Getenv(poolerName) != "" { // a pooler refuses the setting in a connection string
+			_, err = conn.ExecContext(ctx, `ALTER DATABASE `+name+` SET search_path = `+schema)
+		}
 		if err == nil || isThere(err) {
 			s.paths[name] = path
 			return nil
@@ -102,18 +133,30 @@ func (s *servers) make(path string) (name string, err error) {
 	})
 }
 
+// prepare is start for a process in whose bubbles the tests use the server.
+func (s *servers) prepare() error {
+	s.Lock()
+	defer s.Unlock()
+	return s.start()
+}
+
 // start starts the server and creates the template, unless it has done so before.
 func (s *servers) start() error {
 	if s.template != "" {
 		return nil
 	}
 	if os.Getenv(dsnName) == "" {
-		c, err := pgcluster.Start()
+		c, err := pgcluster.Start(settings()...)
 		if err != nil {
 			return err
 		}
 		s.started = c
 		if err := os.Setenv(dsnName, c.DSN()); err != nil {
+			return err
+		}
+	}
+	if os.Getenv(poolerName) == "1" {
+		if err := s.startPooler(); err != nil {
 			return err
 		}
 	}
@@ -124,6 +167,21 @@ func (s *servers) start() error {
 	s.paths, s.opened = map[string]string{}, map[string]*honker.DB{}
 	s.template = nameOf("template_", text)
 	return onServer(s.makeTemplate)
+}
+
+// startPooler starts a pooler before the server, whose connection string has a folder as its host and no password.
+func (s *servers) startPooler() error {
+	values := map[string]string{}
+	for pair := range strings.FieldsSeq(os.Getenv(dsnName)) {
+		key, value, _ := strings.Cut(pair, "=")
+		values[key] = value
+	}
+	b, err := pgcluster.StartBouncer("host="+values["host"], "pool_mode = transaction", values["user"])
+	if err != nil {
+		return err
+	}
+	s.pooler = b
+	return os.Setenv(poolerName, b.DSN()+" user="+values["user"])
 }
 
 // makeTemplate creates the template unless another process has.
@@ -141,7 +199,7 @@ func (s *servers) makeTemplate(ctx context.Context, conn *sql.Conn) error {
 	if _, err := conn.ExecContext(ctx, `CREATE DATABASE `+name); err != nil {
 		return err
 	}
-	db, err := honkerpg.Open(ctx, dsnOf(name), &honkerpg.Options{Schema: schema})
+	db, err := honkerpg.Open(ctx, directTo(name), &honkerpg.Options{Schema: schema})
 	if err == nil {
 		err = db.Close()
 	}
@@ -217,6 +275,11 @@ func (s *servers) open(path string) *honker.DB {
 func stopServer() error {
 	server.Lock()
 	defer server.Unlock()
+	if server.pooler != nil {
+		if err := server.pooler.Stop(); err != nil {
+			return err
+		}
+	}
 	switch {
 	case server.started != nil:
 		return server.started.Stop()

@@ -27,5 +27,8 @@ func Group(id string) Change { return Change{Kind: GroupReturn, Name: id} }
 // Lock returns the change that announces a released lock.
 func Lock(name string) Change { return Change{Kind: LockFree, Name: name} }
 
+// Schedules returns the change that announces schedules that may fire earlier.
+func Schedules() Change { return Change{Kind: ScheduleDue} }
+
 // Relay returns the change that announces a partition of a relay's queue that can be taken. See RelayName.
 func Relay(name string) Change { return Change{Kind: RelayReady, Name: name} }

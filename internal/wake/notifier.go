@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"sync"
 	"time"
 
@@ -215,11 +216,16 @@ func (w *Waiter) Wait(ctx context.Context, d time.Duration) error {
 // the time returned by look has passed. If ctx ends, Until returns its cause. All waiting verbs use this loop;
 // workers also wait for other events; see worker.Source.Await.
 //
-// The subscription begins before the first call to look and lasts until after the last. A commit during look leaves a
-// wake-up pending, so the next sleep ends immediately.
+// The subscription begins before the first call to look and lasts until after the last.
 func (n *Notifier) Until(ctx context.Context, look func() (wait time.Duration, err error), keys ...Key) error {
 	w := n.Subscribe(keys...)
 	defer w.Close()
+	return w.Until(ctx, look)
+}
+
+// Until is like [Notifier.Until], with a subscription that has begun before and lasts longer. A commit during look, or
+// between two calls of Until, leaves a wake-up pending, so the next sleep ends immediately.
+func (w *Waiter) Until(ctx context.Context, look func() (wait time.Duration, err error)) error {
 	for {
 		wait, err := look()
 		if err != nil || wait == Done {
@@ -245,6 +251,18 @@ func (n *Notifier) Wake(changes ...Change) {
 		}
 	}
 	n.watcher.Raise(SignalsOf(changes...))
+}
+
+// surelyLooked is a time in which the watcher of each process looks at least once, even if it hears of no commit.
+const surelyLooked = 10 * time.Second
+
+// Announce tells other processes about changes that take effect at the time at. A wait of theirs may have to end earlier
+// than they know. Waiters of this process are not woken, because its watcher looks after the commit. A time in the far
+// future need not be announced.
+func (n *Notifier) Announce(at time.Time, changes ...Change) {
+	if at.Sub(n.cfg.Now()) < surelyLooked {
+		n.watcher.Raise(SignalsOf(changes...))
+	}
 }
 
 // wake wakes this process's waiters for an ID and returns how many there were.
@@ -286,9 +304,14 @@ func (n *Notifier) pageOf(kind Kind) int {
 	return max(tailPage, n.keys[kind])
 }
 
-// WakeAt requests a check at t, a time by the clock of stored times. The zero time is ignored.
+// farAway is longer than any process runs.
+const farAway = 50 * 365 * 24 * time.Hour
+
+// WakeAt requests a check at t, a time by the clock of stored times. The zero time is ignored, and so is a time that is
+// farAway, such as the end of a suspension without a limit: while a check is pending, the watcher keeps comparing the
+// clocks.
 func (n *Notifier) WakeAt(t time.Time) {
-	if !t.IsZero() {
+	if !t.IsZero() && t.Sub(n.cfg.Now()) < farAway {
 		// The watcher must see when the wall clock is set, which a monotonic reading would hide.
 		n.watcher.WakeAt(Local(t, n.cfg.Now).Round(0))
 	}
@@ -339,6 +362,11 @@ func (n *Notifier) changed(cause Reason, signals Signals) (woken int) {
 	if cause != Deadline {
 		woken += n.wake(AnyCommit, "")
 	}
+	if cause == Notice {
+		cause = Commit // for observers
+		direct, others := n.wakeQueue(signals)
+		woken, signals = woken+direct, others
+	}
 	if n.asked(signals) {
 		// Close must be able to end the wait for a connection, because all of an attached pool's connections may be
 		// in use. The statements use a ctx without cancellation, because with a cancelable ctx the driver starts a
@@ -355,6 +383,20 @@ func (n *Notifier) changed(cause Reason, signals Signals) (woken int) {
 		n.cfg.Woke(string(cause), woken)
 	}
 	return woken
+}
+
+// wakeQueue wakes the waiters of a queue after a notice for signals, if they belong to one queue only. A worker that is woken
+// claims, so it finds out by itself whether there is work. It returns the signals of the waiters to ask for.
+func (n *Notifier) wakeQueue(signals Signals) (woken int, others Signals) {
+	queues := signals & signalsOfKind(QueueReady)
+	if bits.OnesCount64(uint64(queues)) != 1 {
+		return 0, signals
+	}
+	names := n.names(QueueReady, queues)
+	if len(names) != 1 {
+		return 0, signals
+	}
+	return n.wake(QueueReady, names[0]), signals &^ queues
 }
 
 // ask wakes the waiters for the names that the sources report as ready. If a source fails, ask wakes all waiters of

@@ -96,6 +96,8 @@ type InsertOp struct {
 	Inserted row.Inserted // after Run
 	At       time.Time    // after Run: the time of the transaction
 
+	Along engine.Along // nil for none
+
 	source   *Source
 	handOver bool       // a claim is waiting
 	idle     *IdleClaim // that claim, once Run has taken it
@@ -105,8 +107,8 @@ type InsertOp struct {
 // use inside a transaction, for the error.
 func (op *InsertOp) Commit(ctx context.Context, s *Source, txForm string) (handed int, err error) {
 	op.source = s
-	op.handOver = op.Delay <= 0 && !op.RunAt.After(s.Engine.Now()) && op.Unique == nil && op.Key == "" && op.Links == nil &&
-		!s.Handoffs.idle.Empty(op.Queue)
+	op.handOver = op.Delay <= 0 && !op.RunAt.After(s.Engine.Now()) && op.Key == "" && op.Links == nil &&
+		(op.Unique == nil || !s.Engine.Stores.Single) && !s.Handoffs.idle.Empty(op.Queue)
 	err = s.Engine.Write(ctx, txForm, op)
 	if err != nil {
 		op.Inserted = row.Inserted{}
@@ -120,14 +122,17 @@ func (op *InsertOp) Commit(ctx context.Context, s *Source, txForm string) (hande
 // before the wait for the writer, and the wait would shorten the lease.
 func (op *InsertOp) Single() bool {
 	if op.source.Engine.Stores.Single {
-		return op.Unique == nil && op.Links == nil
+		return op.Unique == nil && op.Links == nil && op.Along == nil
 	}
-	return len(op.Payloads) == 1 && !op.handOver && op.Plain()
+	return len(op.Payloads) == 1 && !op.handOver && op.plain()
 }
+
+// plain reports whether the op needs nothing beyond a plain insert.
+func (op *InsertOp) plain() bool { return op.Plain() && op.Along == nil }
 
 // MergeKey implements engine.Merges. Jobs of any queues can be inserted together if they are plain.
 func (op *InsertOp) MergeKey() any {
-	if _, ok := op.source.Engine.Stores.Jobs.(engine.Inserter); !ok || op.handOver || !op.Plain() {
+	if _, ok := op.source.Engine.Stores.Jobs.(engine.Inserter); !ok || op.handOver || !op.plain() {
 		return nil
 	}
 	return insertKey{}
@@ -162,5 +167,8 @@ func (op *InsertOp) Run(ctx context.Context, q engine.Querier, now time.Time) (e
 		op.Offer = op.idle.offer(len(op.Payloads))
 	}
 	op.Inserted, err = op.source.Engine.Stores.Jobs.Insert(ctx, q, &op.Insert, now)
+	if err == nil && op.Along != nil {
+		err = op.Along(ctx, q, op.Inserted, now)
+	}
 	return err
 }

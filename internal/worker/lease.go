@@ -10,19 +10,32 @@ import (
 )
 
 // renewLoop renews the leases of all held jobs with one statement after every third of their
-// length, so that two renewals can fail before a claim expires. It returns when ctx ends or the
-// pool holds no jobs. It runs beside the batches, because a batch may wait for a handler and a
-// lease cannot.
+// length, so that two renewals can fail before a claim expires. It also renews them early to save the
+// starts of handlers that last. It returns when ctx ends or the pool holds no jobs. It runs beside the
+// batches, because a batch may wait for a handler and a lease cannot.
 func (p *Pool) renewLoop(ctx context.Context) {
 	third := max(p.Lease/3, time.Millisecond)
-	engine.Every(ctx, third, func() time.Duration {
-		if held := p.unsettled(); len(held) > 0 {
+	due := time.Now().Add(third)
+	engine.Every(ctx, min(third, startAge), func() time.Duration {
+		held := p.unsettled()
+		isDue := !time.Now().Before(due)
+		switch {
+		case len(held) > 0 && (isDue || p.anyLasts(held)):
 			p.renew(ctx, held)
-		} else if p.rest() {
+			due = time.Now().Add(third)
+		case isDue && len(held) == 0 && p.rest():
 			return 0
+		case isDue:
+			due = time.Now().Add(third)
 		}
-		return third
+		return min(startAge, max(time.Until(due), time.Millisecond))
 	})
+}
+
+// anyLasts reports whether the start of any job in held is due to be saved.
+func (p *Pool) anyLasts(held []*activeJob) bool {
+	now := p.source.Engine.Now()
+	return slices.ContainsFunc(held, func(j *activeJob) bool { return j.claim.lasts(now) })
 }
 
 // renew extends the leases of held. Failures are logged only, since a lease leaves time for two
@@ -37,7 +50,7 @@ func (p *Pool) renew(ctx context.Context, held []*activeJob) {
 	news := p.news(held, time.Now())
 	op := news.with(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
 		until = now.Unix() + engine.Seconds(p.Lease)
-		r := row.Renewal{Worker: p.WorkerID, IDs: ids, Lease: p.Lease, Progress: news.all}
+		r := row.Renewal{Worker: p.WorkerID, IDs: ids, Lease: p.Lease, Progress: news.all, Starts: news.starts}
 		kept, err = p.source.Engine.Stores.Jobs.Renew(ctx, q, r, now)
 		return err
 	})

@@ -6,8 +6,8 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Limited holds the queues of a DB that had limits when a worker last waited for them. In a queue with
-// limits, the end of a job may allow another job to start.
+// Limited holds the queues of a DB that had limits when a worker last waited for them or claimed from them. In a queue
+// with limits, the end of a job may allow another job to start.
 type Limited struct {
 	mu     sync.RWMutex
 	queues map[string]bool
@@ -26,6 +26,21 @@ func (l *Limited) Has(queues ...string) bool {
 		}
 	}
 	return false
+}
+
+// claimed records that a claim on queues has met limits.
+func (l *Limited) claimed(queues []string) {
+	if l.Has(queues...) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.queues == nil {
+		l.queues = make(map[string]bool, len(queues))
+	}
+	for _, queue := range queues {
+		l.queues[queue] = true
+	}
 }
 
 // saw records the states of queues.

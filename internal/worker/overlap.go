@@ -16,7 +16,7 @@ const (
 	overlapJobs  = prefetchLimit / 4 // settles and claims that are worth a batch beside another
 	overlapLimit = overlap * prefetchLimit
 
-	// longestWindow is the upper bound of prefetch.window.
+	// longestWindow is the upper bound of Prefetch.window.
 	longestWindow = 50 * time.Millisecond
 )
 

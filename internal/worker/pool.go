@@ -57,7 +57,7 @@ type Pool struct {
 
 	// The following fields belong to the goroutine that called Run.
 	more     bool // a claim may find something
-	prefetch prefetch
+	prefetch Prefetch
 	under    underWay
 	failures engine.Retry
 
@@ -246,20 +246,6 @@ func (p *Pool) reserve(want int) int {
 	return want
 }
 
-const (
-	// prefetchLimit is the maximum number of claimed jobs that have not started.
-	prefetchLimit = 256
-	// prefetchBytes is the maximum size of their payloads, estimated from the mean of the last
-	// batch.
-	prefetchBytes = 4 << 20
-	// prefetchTimeout is the time that such a job may wait for a worker. After that it is released:
-	// handlers have become slow, and another process may be idle.
-	prefetchTimeout = 200 * time.Millisecond
-	// prefetchWindow is the period over which finished jobs are counted. As many jobs as finish
-	// within it are claimed ahead.
-	prefetchWindow = 5 * time.Millisecond
-)
-
 // want returns how many jobs to claim once done jobs have been settled: a job for each idle worker,
 // plus as many as have finished within the last few milliseconds. Fast handlers thus get large
 // batches, and slow handlers do not hoard jobs.
@@ -270,7 +256,7 @@ func (p *Pool) want(done int) int {
 	if p.slots != nil || p.source.Limited() {
 		return max(0, min(p.idle(done), prefetchLimit))
 	}
-	ahead := p.prefetch.size(time.Now(), done)
+	ahead := p.prefetch.Size(time.Now(), done)
 	return max(0, min(p.idle(done)+ahead, prefetchLimit))
 }
 
@@ -280,39 +266,6 @@ func (p *Pool) idle(done int) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.Workers - (len(p.held) - done - p.under.settling - len(p.finished)) - p.under.claiming
-}
-
-// prefetch counts the jobs that finish within a window.
-type prefetch struct {
-	since time.Time
-	count int
-	last  int // count of the previous window
-	bytes int // mean payload size in the last batch
-
-	// window is the period over which jobs are counted if it is longer than prefetchWindow. A slow server gets larger
-	// batches.
-	window time.Duration
-}
-
-// saw records the mean payload size of a batch.
-func (f *prefetch) saw(rows []*row.Job) {
-	sum, _ := row.PayloadBytes(rows)
-	f.bytes = sum / len(rows)
-}
-
-// size adds done to the count and returns how many jobs to claim ahead. It uses the larger count of
-// the current and the previous window, so that the beginning of a window does not stop prefetching.
-func (f *prefetch) size(now time.Time, done int) int {
-	f.count += done
-	window, limit := prefetchWindow, prefetchLimit
-	if f.window > 0 {
-		window, limit = max(window, f.window), overlapLimit
-	}
-	if elapsed := now.Sub(f.since); elapsed >= window {
-		f.last = int(int64(f.count) * int64(window) / int64(elapsed))
-		f.since, f.count = now, 0
-	}
-	return min(max(f.last, f.count), limit, prefetchBytes/max(f.bytes, 1))
 }
 
 // waitForWork waits until a job has finished or, if a worker is idle, until a claim may find a job.
@@ -373,7 +326,8 @@ func (p *Pool) handler(queue string) *Handler {
 
 // hand adds the jobs of claimed to held and passes them to workers.
 func (p *Pool) hand(claimed *ClaimOp) {
-	p.prefetch.saw(claimed.Rows)
+	bytes, _ := row.PayloadBytes(claimed.Rows)
+	p.prefetch.Saw(bytes, len(claimed.Rows))
 	jobs := make([]*activeJob, len(claimed.Rows))
 	p.mu.Lock()
 	for i, row := range claimed.Rows {

@@ -28,6 +28,8 @@ type Claim struct {
 	started   atomic.Bool                  // the handler was called
 	returned  atomic.Bool                  // the handler has returned
 
+	startSaved atomic.Bool // the start of the attempt is in the file
+
 	// Pooled is set if the claim belongs to a pool, which then reports a cancellation of the job
 	// once.
 	Pooled    bool
@@ -179,6 +181,9 @@ func (f fencedSettle) Again() { f.settle.repeated = true }
 func (s *SettleOp) Held() bool {
 	return s.Became != "" && s.Became != Lost && s.Became != Cancelled
 }
+
+// RunsAt returns, after Run, when a job that was retried or snoozed may run again.
+func (s *SettleOp) RunsAt() time.Time { return s.At.Add(s.Delay) }
 
 // Run ends the claim. It must be called in a transaction, unless a Step of the stores is a single statement.
 func (s *SettleOp) Run(ctx context.Context, q engine.Querier, now time.Time) error {

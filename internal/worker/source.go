@@ -90,6 +90,9 @@ func (c *ClaimOp) prepare() *row.ClaimRequest {
 func (c *ClaimOp) took(claimed row.Claimed) {
 	c.Rows, c.Dead, c.lanes = claimed.Jobs, claimed.Dead, claimed.Lanes
 	c.paused, c.more = claimed.Paused, claimed.More
+	if claimed.Limited {
+		c.source.Limits.claimed(c.source.Queues)
+	}
 	// Lower the recent maximum slowly, so that occasional large payloads among small ones are not
 	// forgotten.
 	c.source.largest.Store(max(int64(claimed.Largest), c.source.largest.Load()*7/8))

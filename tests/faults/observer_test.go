@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"reflect"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/flow"
 	"github.com/honker-go/honker/honkertest"
 	"github.com/honker-go/honker/internal/testkit"
 	"github.com/honker-go/honker/observe"
@@ -63,6 +65,9 @@ func useAll(t *testing.T, db *honker.DB, times *atomic.Int64) {
 	})
 	testkit.Register(t, db, testkit.Every("tea", "@every 1s"))
 	tick := time.Now()
+	steps := flow.New(db, "steps", func(ctx context.Context, in int) (int, error) {
+		return flow.Step(ctx, "one", func(context.Context) (int, error) { return in, nil })
+	}, nil)
 	round := func() {
 		for _, verb := range []func(){
 			func() { _, _ = q.EnqueueMany(ctx, make([]int, 10)) },
@@ -93,6 +98,8 @@ func useAll(t *testing.T, db *honker.DB, times *atomic.Int64) {
 				_, _ = admin.Requeue(ctx, db, admin.JobFilter{Queues: []string{"jobs"}}, &admin.RequeueOptions{Limit: 1})
 			},
 			func() { _, _ = admin.Discard(ctx, db, admin.JobFilter{Queues: []string{"jobs"}}, nil) },
+			func() { _, _ = steps.Start(ctx, strconv.FormatInt(tick.Unix(), 10), 1) },
+			func() { _, _ = steps.WorkDue(ctx, nil) },
 			func() { _, _ = q.Enqueue(ctx, 1, honker.Delay(time.Hour)) },
 			func() {
 				_, _ = admin.Cancel(ctx, db, admin.JobFilter{Queues: []string{"jobs"}, Phases: []honker.Phase{honker.PhaseScheduled}}, nil)

@@ -15,7 +15,6 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/honkertest"
-	"github.com/honker-go/honker/internal/testkit"
 )
 
 // groupModel models a group, with a resolution of a millisecond:
@@ -327,18 +326,15 @@ func (m *groupMachine) follows() string {
 
 // TestGroup_Model compares random operations on a group with the model.
 func TestGroup_Model(t *testing.T) {
-	testkit.FileOnly(t)
 	met := map[string]int{}
 	synctest.Test(t, func(t *testing.T) {
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
 		checks := 0
-		outer := t
 		rapid.Check(undated{t}, func(t *rapid.T) {
 			checks++ // all checks start with the same offsets
 			m := &groupMachine{ctx: context.Background(), db: db, topic: fmt.Sprint("topic", checks), met: met,
 				members: map[string]*honker.Member[int]{}, claims: map[*honker.Delivery[int]]modelClaim{}}
-			testkit.Exec(outer, db, `DELETE FROM _honker_stream`)
-			testkit.Exec(outer, db, `DELETE FROM sqlite_sequence WHERE name = '_honker_stream'`)
+			clearEvents(t, db)
 			m.groupModel = groupModel{lease: 4 * time.Second, open: map[int64]*modelClaim{},
 				maxAttempts: rapid.IntRange(0, 3).Draw(t, "max attempts")}
 			kind := rapid.SampledFrom([]string{"topic", "filter", "pattern"}).Draw(t, "kind")
@@ -356,8 +352,6 @@ func TestGroup_Model(t *testing.T) {
 			}
 		})
 	})
-	for _, what := range strings.Split("ack nack extend stale left revived", " ") {
-		require.True(t, met[what] > 0 || testing.Short(), "the property holds because nothing happened: %s", what)
-	}
+	requireMet(t, met, strings.Split("ack nack extend stale left revived", " ")...)
 	require.True(t, met["given 3"] > 0 || testing.Short())
 }

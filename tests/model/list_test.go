@@ -56,11 +56,54 @@ func (j listedJob) phase() honker.Phase {
 	return honker.PhaseReady
 }
 
-// insert writes the job to the file.
+// insert stores the job.
 func (j listedJob) insert(t *testing.T, db *honker.DB) {
+	if testkit.OnFile() {
+		j.insertFile(t, db)
+	} else {
+		j.insertServer(t, db)
+	}
+}
+
+// texts returns the payload and the headers of the job.
+func (j listedJob) texts() (payload, headers string) {
+	return fmt.Sprintf(`{"n":%d,"to":{"name":"%d"}}`, j.n, j.n), fmt.Sprintf(`{"n.x":"%d"}`, j.n)
+}
+
+func (j listedJob) insertServer(t *testing.T, db *honker.DB) {
+	at := func(seconds int) time.Time { return now().Add(time.Duration(seconds) * time.Second) }
+	payload, headers := j.texts()
+	keyed := j.key != ""
+	// The columns that the tables share.
+	columns := `id, queue, payload, priority, run_at, attempts, max_attempts, created_at, last_error, unique_key, key, batch, headers`
+	values := []any{j.id, j.queue, payload, j.priority, at(j.run), j.attempts, 3, at(j.run), orNull(keyed || j.table != "live", j.cause),
+		orNull(keyed, "u"+j.key), orNull(keyed, j.key), orNull(keyed, j.batch), orNull(keyed, headers)}
+	add := func(column string, value any) { columns, values = columns+", "+column, append(values, value) }
+	table := j.table
+	switch j.table {
+	case "live":
+		table = "job"
+		add("state", map[string]int{"pending": 0, "processing": 1, "held": 2}[j.state])
+		add("worker", orNull(j.state == "processing", fmt.Sprint("w", j.n)))
+		add("lease_until", orNull(j.state == "processing", at(j.claim)))
+		add("expires_at", orNull(j.until != 0, at(j.until)))
+	case "dead":
+		add("died_at", at(j.died))
+	case "done":
+		add("worker", "w")
+		add("done_at", at(j.died))
+	}
+	marks := "$1"
+	for i := range values[1:] {
+		marks += fmt.Sprint(", $", i+2)
+	}
+	testkit.Exec(t, db, `INSERT INTO `+table+` (`+columns+`) VALUES (`+marks+`)`, values...)
+}
+
+func (j listedJob) insertFile(t *testing.T, db *honker.DB) {
 	now := time.Now().Unix()
 	at := func(seconds int) int64 { return now + int64(seconds) }
-	payload, headers := fmt.Sprintf(`{"n":%d,"to":{"name":"%d"}}`, j.n, j.n), fmt.Sprintf(`{"n.x":"%d"}`, j.n)
+	payload, headers := j.texts()
 	var until any
 	if j.until != 0 {
 		until = at(j.until)
@@ -236,13 +279,12 @@ func (l listing) want(jobs []listedJob, order admin.Order) []int64 {
 
 // Lists, counts and statistics agree with filtering and sorting a slice in Go.
 func TestList_Model(t *testing.T) {
-	testkit.FileOnly(t)
 	listed, met := 0, map[string]int{}
 	synctest.Test(t, func(t *testing.T) { // the clock stands still
 		db := honkertest.Open(t, &honker.Options{NoFileNotices: true, PollInterval: time.Hour})
 		ctx := context.Background()
 		clear := func() {
-			for _, table := range []string{"_honker_live", "_honker_dead", "_honkerx_dead_job", "_honkerx_done"} {
+			for _, table := range jobTables() {
 				testkit.Exec(t, db, `DELETE FROM `+table)
 			}
 		}

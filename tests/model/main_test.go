@@ -9,4 +9,7 @@ import (
 // children maps the names of child processes to their main functions.
 var children = map[string]func(){}
 
-func TestMain(m *testing.M) { testkit.Main(m, children) }
+func TestMain(m *testing.M) {
+	testkit.InBubbles()
+	testkit.Main(m, children)
+}

@@ -25,10 +25,10 @@ var afterQueues = []string{"first", "second"}
 // made holds the committed jobs and needs their dependencies. ran holds the jobs whose effect and
 // ack were committed. faults holds jobs that started before a job they depend on.
 var afterTables = []string{
-	`CREATE TABLE made (job INTEGER PRIMARY KEY)`,
-	`CREATE TABLE needs (job INTEGER, before INTEGER)`,
+	`CREATE TABLE made (job BIGINT PRIMARY KEY)`,
+	`CREATE TABLE needs (job BIGINT, before BIGINT)`,
 	`CREATE INDEX needs_job ON needs (job)`,
-	`CREATE TABLE ran (job INTEGER PRIMARY KEY)`,
+	`CREATE TABLE ran (job BIGINT PRIMARY KEY)`,
 	`CREATE TABLE faults (what TEXT)`,
 }
 
@@ -97,10 +97,10 @@ func fanIn(ctx context.Context, db *honker.DB, tx *sql.Tx, first, second string,
 // note records, in the transaction of the enqueues, that next depends on job. next is 0 if no job
 // depends on it.
 func note(ctx context.Context, tx *sql.Tx, job, next int64) error {
-	if _, err := tx.ExecContext(ctx, `INSERT INTO made VALUES (?)`, job); err != nil || next == 0 {
+	if _, err := tx.ExecContext(ctx, `INSERT INTO made VALUES ($1)`, job); err != nil || next == 0 {
 		return err
 	}
-	_, err := tx.ExecContext(ctx, `INSERT INTO needs VALUES (?, ?)`, next, job)
+	_, err := tx.ExecContext(ctx, `INSERT INTO needs VALUES ($1, $2)`, next, job)
 	return err
 }
 
@@ -124,10 +124,10 @@ func runAfter(ctx context.Context, db *honker.DB, job *honker.Job[int]) error {
 		return honker.Reject(errUndone)
 	}
 	return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `INSERT INTO faults SELECT 'job ' || ?1 || ' runs before ' || before FROM needs
-WHERE job = ?1 AND before NOT IN (SELECT job FROM ran)`, job.ID)
+		_, err := tx.ExecContext(ctx, `INSERT INTO faults SELECT 'job ' || job || ' runs before ' || before FROM needs
+WHERE job = $1 AND before NOT IN (SELECT job FROM ran)`, job.ID)
 		if err == nil {
-			_, err = tx.ExecContext(ctx, `INSERT OR IGNORE INTO ran VALUES (?)`, job.ID)
+			_, err = tx.ExecContext(ctx, `INSERT INTO ran VALUES ($1) ON CONFLICT DO NOTHING`, job.ID)
 		}
 		if err != nil || job.ID%2 == 0 {
 			return err
@@ -151,7 +151,7 @@ func operateAfter() {
 // Producers, workers and operators are killed all the time. No job starts before its dependencies
 // are done, and every job is done in the end.
 func TestProcess_After_Kills(t *testing.T) {
-	path, db := testkit.OpenShared(t)
+	path, db := openShared(t)
 	ctx := testkit.Context(t, 2*time.Minute)
 	testkit.ExecAll(t, db.SQL(), afterTables...)
 	kills := killAtRandom(t, path, db, 100*time.Millisecond, "after producer", "after worker", "after worker", "after operator")
@@ -161,7 +161,7 @@ func TestProcess_After_Kills(t *testing.T) {
 	testkit.Eventually(t, time.Minute, "all jobs handled", func() bool {
 		_, err := admin.Requeue(ctx, db, admin.JobFilter{All: true}, nil)
 		require.NoError(t, err)
-		return testkit.QueryInt(t, db.SQL(), `SELECT (SELECT count(*) FROM _honker_live) + (SELECT count(*) FROM _honker_dead)`) == 0
+		return testkit.QueryInt(t, db.SQL(), `SELECT (SELECT count(*) FROM _honker_live) + (SELECT count(*) FROM _honker_dead)`)+testkit.QueryInt(t, db.SQL(), testkit.CountPending) == 0
 	})
 	require.NoError(t, stop())
 	require.NoError(t, db.Check(ctx))
@@ -171,8 +171,8 @@ func TestProcess_After_Kills(t *testing.T) {
 	require.NotZero(t, made)
 	for what, query := range map[string]string{
 		"did not run":  `SELECT count(*) FROM made WHERE job NOT IN (SELECT job FROM ran)`,
-		"edges":        `SELECT count(*) FROM _honkerx_after`,
-		"open batches": `SELECT count(*) FROM _honkerx_batches WHERE done_ms IS NULL`,
+		"edges":        testkit.CountEdges,
+		"open batches": testkit.CountBatches,
 	} {
 		require.Zero(t, testkit.QueryInt(t, db.SQL(), query), what)
 	}

@@ -45,7 +45,7 @@ func workPages() {
 
 // A worker that is killed repeatedly loses no page. Each kill repeats at most the page in progress.
 func TestProcess_Checkpoint_Kills(t *testing.T) {
-	path, db := testkit.OpenShared(t)
+	path, db := openShared(t)
 	q := honker.NewQueue[int](db, "book", nil)
 	testkit.Enqueue(t, q, pages, honker.MaxAttempts(1000))
 	ledger := filepath.Join(t.TempDir(), "ledger")

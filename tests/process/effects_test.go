@@ -23,10 +23,10 @@ func init() { children["moody worker"] = workMoodily }
 func workMoodily() {
 	a, db := testkit.OpenChild(nil)
 	luck := testkit.Rand(a.Seed, 1)
-	q := honker.NewQueue[int64](db, "jobs", &honker.QueueOptions{MaxAttempts: 1000, Backoff: honker.Constant(0), Timeout: 10 * time.Millisecond})
+	q := honker.NewQueue[int64](db, "jobs", &honker.QueueOptions{MaxAttempts: 1000, Backoff: honker.Constant(0), Timeout: 100 * time.Millisecond})
 	testkit.Must(q.WorkTx(testkit.ChildContext(), func(ctx context.Context, tx *sql.Tx, job *honker.Job[int64]) error {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?)`, job.ID); err != nil {
-			if strings.Contains(err.Error(), "UNIQUE") {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES ($1)`, job.ID); err != nil {
+			if strings.Contains(strings.ToUpper(err.Error()), "UNIQUE") {
 				return honker.Reject(err) // the row exists from an earlier attempt
 			}
 			return err
@@ -53,12 +53,12 @@ func workMoodily() {
 func TestWorker_WorkTx_EffectOnce(t *testing.T) {
 	jobs, kills := 2000, 20
 	if testing.Short() {
-		jobs, kills = 500, 4
+		jobs, kills = brief(500), brief(4)
 	}
-	path, db := testkit.OpenShared(t)
+	path, db := openShared(t)
 	seed := testkit.Seed(t)
 	luck := testkit.Rand(seed, 0)
-	testkit.ExecAll(t, db.SQL(), `CREATE TABLE effects (job INTEGER PRIMARY KEY)`)
+	testkit.ExecAll(t, db.SQL(), `CREATE TABLE effects (job BIGINT PRIMARY KEY)`)
 	q := honker.NewQueue[int64](db, "jobs", nil)
 	ids, err := q.EnqueueMany(context.Background(), make([]int64, jobs), honker.MaxAttempts(1000))
 	require.NoError(t, err)

@@ -37,13 +37,13 @@ func handleAsMember() {
 	take := func(d *honker.Delivery[int]) {
 		note("given", d.Offset<<20|d.Token)
 		err := db.Tx(context.Background(), func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, `INSERT INTO started VALUES (?, ?)`, d.Offset, d.Token)
+			_, err := tx.ExecContext(ctx, `INSERT INTO started VALUES ($1, $2)`, d.Offset, d.Token)
 			return err
 		})
 		testkit.Must(err)
 		err = db.Tx(context.Background(), func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?1, ?2,
-  (SELECT count(*) FROM started WHERE event = ?1 AND token > ?2))`, d.Offset, d.Token)
+			_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES ($1, $2,
+  (SELECT count(*) FROM started WHERE event = $1 AND token > $2))`, d.Offset, d.Token)
 			return errors.Join(err, d.AckTx(ctx, tx))
 		})
 		if !errors.Is(err, honker.ErrClaimLost) { // the handler was too slow
@@ -74,9 +74,9 @@ func TestGroup_Process_Killed(t *testing.T) {
 	if testing.Short() {
 		kills = 4
 	}
-	path, db := testkit.OpenShared(t)
-	testkit.ExecAll(t, db.SQL(), `CREATE TABLE started (event INTEGER, token INTEGER)`, `CREATE INDEX started_event ON started(event, token)`,
-		`CREATE TABLE effects (event INTEGER PRIMARY KEY, token INTEGER, later INTEGER)`)
+	path, db := openShared(t)
+	testkit.ExecAll(t, db.SQL(), `CREATE TABLE started (event BIGINT, token BIGINT)`, `CREATE INDEX started_event ON started(event, token)`,
+		`CREATE TABLE effects (event BIGINT PRIMARY KEY, token BIGINT, later BIGINT)`)
 	s := honker.NewStream[int](db, "orders", nil)
 	dir := filepath.Dir(path)
 	var members [3]*testkit.Child

@@ -17,7 +17,7 @@ func killAtRandom(t *testing.T, path string, db *honker.DB, pause time.Duration,
 	t.Helper()
 	span := 8 * time.Second
 	if testing.Short() {
-		span = 2 * time.Second
+		span = brief(2 * time.Second)
 	}
 	seed := testkit.Seed(t)
 	draw := testkit.Rand(seed, 1)

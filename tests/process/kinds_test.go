@@ -24,13 +24,17 @@ func init() {
 	}
 }
 
-// A row of promised is committed together with the enqueue of its jobs, or after it. done contains a row for
+// A row of promised is committed together with the enqueue of its jobs, or after it. handled contains a row for
 // each attempt that a handler has completed. order and payment handlers insert it in the transaction of the
 // ack, and mail handlers before it.
-const kindTables = `CREATE TABLE numbers (n INTEGER PRIMARY KEY AUTOINCREMENT);
-CREATE TABLE promised (kind TEXT NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (kind, n)) WITHOUT ROWID;
-CREATE TABLE done (kind TEXT NOT NULL, n INTEGER NOT NULL);
-CREATE INDEX done_n ON done (kind, n)`
+var kindTables = []string{
+	`CREATE TABLE numbers (n ` + counted + `)`,
+	`CREATE TABLE promised (kind TEXT NOT NULL, n BIGINT NOT NULL, PRIMARY KEY (kind, n))`,
+	`CREATE TABLE handled (kind TEXT NOT NULL, n BIGINT NOT NULL)`,
+	`CREATE INDEX handled_n ON handled (kind, n)`,
+}
+
+const newNumber = `INSERT INTO numbers DEFAULT VALUES RETURNING n`
 
 // The queues of kinds have different types, so a job that reached the handler of another kind would die.
 type (
@@ -89,15 +93,11 @@ func produceKinds() {
 
 // produceTx enqueues a job of each kind in tx.
 func (k kinds) produceTx(ctx context.Context, tx *sql.Tx, priority int) error {
-	r, err := tx.ExecContext(ctx, `INSERT INTO numbers DEFAULT VALUES`)
-	if err != nil {
+	var n int64
+	if err := tx.QueryRowContext(ctx, newNumber).Scan(&n); err != nil {
 		return err
 	}
-	n, err := r.LastInsertId()
-	if err != nil {
-		return err
-	}
-	if _, err := tx.ExecContext(ctx, `INSERT INTO promised VALUES ('orders', ?1), ('payments', ?1), ('mails', ?1)`, n); err != nil {
+	if _, err := tx.ExecContext(ctx, `INSERT INTO promised VALUES ('orders', $1), ('payments', $1), ('mails', $1)`, n); err != nil {
 		return err
 	}
 	_, one := k.orders.EnqueueTx(ctx, tx, kindOrder{n}, honker.Priority(priority))
@@ -109,11 +109,8 @@ func (k kinds) produceTx(ctx context.Context, tx *sql.Tx, priority int) error {
 // produce enqueues a job of some kind in a commit of its own, which may hand it over to a waiting worker.
 func (k kinds) produce(kind int) error {
 	ctx := context.Background()
-	r, err := k.db.SQL().ExecContext(ctx, `INSERT INTO numbers DEFAULT VALUES`)
-	if err != nil {
-		return err
-	}
-	n, err := r.LastInsertId()
+	var n int64
+	err := k.db.SQL().QueryRowContext(ctx, newNumber).Scan(&n)
 	if err != nil {
 		return err
 	}
@@ -132,7 +129,7 @@ func (k kinds) produce(kind int) error {
 	if err != nil {
 		return err
 	}
-	_, err = k.db.SQL().ExecContext(ctx, `INSERT INTO promised VALUES (?, ?)`, name, n)
+	_, err = k.db.SQL().ExecContext(ctx, `INSERT INTO promised VALUES ($1, $2)`, name, n)
 	return err
 }
 
@@ -164,7 +161,7 @@ func (k kinds) workers(o *honker.WorkersOptions) *honker.Workers {
 	})
 	honker.Handle(w, k.mails, func(ctx context.Context, job *honker.Job[kindMail]) error {
 		err := k.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, `INSERT INTO done SELECT 'mails', CAST(?1 AS INTEGER) WHERE NOT EXISTS (SELECT 1 FROM done WHERE kind = 'mails' AND n = CAST(?1 AS INTEGER))`,
+			_, err := tx.ExecContext(ctx, `INSERT INTO handled SELECT 'mails', CAST($1 AS BIGINT) WHERE NOT EXISTS (SELECT 1 FROM handled WHERE kind = 'mails' AND n = CAST($1 AS BIGINT))`,
 				string(job.Args))
 			return err
 		})
@@ -177,7 +174,7 @@ func (k kinds) workers(o *honker.WorkersOptions) *honker.Workers {
 // doneTx is the part that the transactional handlers share. Some attempts fail after the effect, and some settle
 // the job themselves.
 func doneTx[T any](ctx context.Context, tx *sql.Tx, job *honker.Job[T], n int64) error {
-	if _, err := tx.ExecContext(ctx, `INSERT INTO done VALUES (?, ?)`, job.Queue, n); err != nil {
+	if _, err := tx.ExecContext(ctx, `INSERT INTO handled VALUES ($1, $2)`, job.Queue, n); err != nil {
 		return err
 	}
 	switch {
@@ -193,10 +190,9 @@ func doneTx[T any](ctx context.Context, tx *sql.Tx, job *honker.Job[T], n int64)
 // Each job that was promised has its effect: exactly once with HandleTx, and at least once with Handle. No job of a
 // transaction that was rolled back has run, and none is dead.
 func TestProcess_Workers_Kills(t *testing.T) {
-	path, db := testkit.OpenShared(t)
+	path, db := openShared(t)
 	ctx := testkit.Context(t, time.Minute)
-	_, err := db.SQL().ExecContext(ctx, kindTables)
-	require.NoError(t, err)
+	testkit.ExecAll(t, db.SQL(), kindTables...)
 	kills := killAtRandom(t, path, db, 100*time.Millisecond, "kinds producer", "kinds by priority", "kinds strict", "kinds in turns")
 
 	k := kindsOf(db)
@@ -218,17 +214,17 @@ func TestProcess_Workers_Kills(t *testing.T) {
 	cancel()
 	require.NoError(t, <-ended)
 	require.NoError(t, db.Check(t.Context()))
-	counts, err := testkit.Rows(db.SQL(), `SELECT kind, count(*), count(DISTINCT n) FROM done GROUP BY kind ORDER BY kind`)
+	counts, err := testkit.Rows(db.SQL(), `SELECT kind, count(*), count(DISTINCT n) FROM handled GROUP BY kind ORDER BY kind`)
 	require.NoError(t, err)
 	require.Len(t, counts, 3)
 	t.Logf("%d kills; kinds, effects, jobs: %q", kills, counts)
-	missing, err := testkit.Rows(db.SQL(), `SELECT kind, n FROM promised EXCEPT SELECT kind, n FROM done`)
+	missing, err := testkit.Rows(db.SQL(), `SELECT kind, n FROM promised EXCEPT SELECT kind, n FROM handled`)
 	require.NoError(t, err)
 	require.Empty(t, missing)
-	twice, err := testkit.Rows(db.SQL(), `SELECT kind, n, count(*) FROM done GROUP BY kind, n HAVING count(*) > 1`)
+	twice, err := testkit.Rows(db.SQL(), `SELECT kind, n, count(*) FROM handled GROUP BY kind, n HAVING count(*) > 1`)
 	require.NoError(t, err)
 	require.Empty(t, twice)
-	rolledBack, err := testkit.Rows(db.SQL(), `SELECT kind, n FROM done WHERE n NOT IN (SELECT n FROM numbers)`)
+	rolledBack, err := testkit.Rows(db.SQL(), `SELECT kind, n FROM handled WHERE n NOT IN (SELECT n FROM numbers)`)
 	require.NoError(t, err)
 	require.Empty(t, rolledBack)
 }

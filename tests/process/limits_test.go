@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -29,23 +30,36 @@ const (
 
 var limitedQueues = []string{"bounded", "ordered", "changing"}
 
-// made holds the committed jobs, and ran the jobs whose handler has finished. The triggers record
-// each start that violates a limit at the moment it happens, in any process.
+// made holds the committed jobs, and ran the jobs whose handler has finished. limitsTriggers record each
+// start that violates a limit at the moment it happens, in any process.
 var limitsTables = []string{
-	`CREATE TABLE made (job INTEGER PRIMARY KEY)`,
-	`CREATE TABLE ran (job INTEGER PRIMARY KEY)`,
+	`CREATE TABLE made (job BIGINT PRIMARY KEY)`,
+	`CREATE TABLE ran (job BIGINT PRIMARY KEY)`,
 	`CREATE TABLE faults (what TEXT)`,
-	fmt.Sprintf(`CREATE TRIGGER see_running AFTER UPDATE OF state ON _honker_live WHEN NEW.queue = 'bounded' AND NEW.state = 'processing'
-  AND (SELECT count(*) FROM _honker_live WHERE queue = 'bounded' AND state = 'processing') > %d
-BEGIN INSERT INTO faults VALUES ('job ' || NEW.id || ' starts in a full queue'); END`, boundRunning),
-	fmt.Sprintf(`CREATE TRIGGER see_key AFTER UPDATE OF state ON _honker_live WHEN NEW.queue = 'bounded' AND NEW.state = 'processing'
-  AND (SELECT count(*) FROM _honkerx_job AS s JOIN _honkerx_job AS o ON o.queue = 'bounded' AND o.key = s.key
-    JOIN _honker_live AS l ON l.id = o.job_id AND l.state = 'processing' WHERE s.job_id = NEW.id) > %d
-BEGIN INSERT INTO faults VALUES ('job ' || NEW.id || ' starts in a full key'); END`, boundPerKey),
-	`CREATE TRIGGER see_order AFTER UPDATE OF state ON _honker_live WHEN NEW.queue = 'ordered' AND NEW.state = 'processing'
-  AND EXISTS (SELECT 1 FROM _honkerx_job AS s JOIN _honkerx_job AS o ON o.queue = 'ordered' AND o.key = s.key AND o.job_id < s.job_id
-    WHERE s.job_id = NEW.id)
-BEGIN INSERT INTO faults VALUES ('job ' || NEW.id || ' starts before an earlier one'); END`,
+}
+
+// limitsTriggers returns the triggers. Their conditions are about a job that starts.
+func limitsTriggers() (all []string) {
+	jobs, running, keyed := "_honker_live", "state = 'processing'", "(SELECT s.key, l.* FROM _honker_live AS l JOIN _honkerx_job AS s ON s.job_id = l.id)"
+	if !testkit.OnFile() {
+		jobs, running, keyed = "job", "state = 1", "job"
+	}
+	key := "(SELECT key FROM " + keyed + " AS n WHERE n.id = NEW.id)"
+	for i, f := range []struct{ queue, condition, fault string }{
+		{"bounded", fmt.Sprintf("(SELECT count(*) FROM %s WHERE queue = 'bounded' AND %s) > %d", jobs, running, boundRunning), "in a full queue"},
+		{"bounded", fmt.Sprintf("(SELECT count(*) FROM %s AS o WHERE o.queue = 'bounded' AND o.key = %s AND %s) > %d", keyed, key, running, boundPerKey), "in a full key"},
+		{"ordered", fmt.Sprintf("EXISTS (SELECT 1 FROM %s AS o WHERE o.queue = 'ordered' AND o.key = %s AND o.id < NEW.id)", keyed, key), "before an earlier one"},
+	} {
+		name, when := fmt.Sprint("see_", i), fmt.Sprintf("NEW.queue = '%s' AND NEW.%s", f.queue, running)
+		fault := fmt.Sprintf("INSERT INTO faults SELECT 'job ' || NEW.id || ' starts %s' WHERE %s;", f.fault, f.condition)
+		if testkit.OnFile() {
+			all = append(all, fmt.Sprintf("CREATE TRIGGER %s AFTER UPDATE OF state ON %s WHEN %s BEGIN %s END", name, jobs, when, fault))
+		} else {
+			all = append(all, fmt.Sprintf("CREATE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN %s RETURN NULL; END $$", name, fault),
+				fmt.Sprintf("CREATE TRIGGER %s AFTER UPDATE OF state ON %s FOR EACH ROW WHEN (%s) EXECUTE FUNCTION %s()", name, jobs, when, name))
+		}
+	}
+	return all
 }
 
 // produceLimited enqueues jobs until it is killed. It rolls back some of the transactions.
@@ -64,7 +78,7 @@ func produceLimited() {
 			ids, err := q.EnqueueManyTx(ctx, tx, make([]int, 1+draw.IntN(3)), opts...)
 			for _, id := range ids {
 				if err == nil {
-					_, err = tx.ExecContext(ctx, `INSERT INTO made VALUES (?)`, id)
+					_, err = tx.ExecContext(ctx, `INSERT INTO made VALUES ($1)`, id)
 				}
 			}
 			if err == nil && undo {
@@ -104,7 +118,7 @@ func runLimited(ctx context.Context, db *honker.DB, job *honker.Job[int]) error 
 		}
 	}
 	return db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO ran VALUES (?)`, job.ID)
+		_, err := tx.ExecContext(ctx, `INSERT INTO ran VALUES ($1) ON CONFLICT DO NOTHING`, job.ID)
 		return err
 	})
 }
@@ -136,9 +150,9 @@ func operateLimits() {
 // Producers, workers and operators are killed all the time. No job ever starts beyond a limit,
 // every enqueued job is done, and none remains held.
 func TestProcess_Limits_Kills(t *testing.T) {
-	path, db := testkit.OpenShared(t)
+	path, db := openShared(t)
 	ctx := testkit.Context(t, 2*time.Minute)
-	testkit.ExecAll(t, db.SQL(), limitsTables...)
+	testkit.ExecAll(t, db.SQL(), slices.Concat(limitsTables, limitsTriggers())...)
 	require.NoError(t, honker.NewQueue[int](db, "bounded", nil).SetLimits(ctx, honker.Limits{Running: boundRunning, PerKey: boundPerKey}))
 	require.NoError(t, honker.NewQueue[int](db, "ordered", nil).SetLimits(ctx, honker.Limits{InOrder: true}))
 	kills := killAtRandom(t, path, db, 100*time.Millisecond, "limits producer", "limits worker", "limits worker", "limits worker", "limits operator")

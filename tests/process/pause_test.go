@@ -40,7 +40,7 @@ func settleEventLate() {
 			"Nack":   d.Nack(ctx, errors.New("late")),
 			"Extend": d.Extend(ctx, time.Minute),
 			"AckTx": db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-				_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?)`, d.Offset)
+				_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES ($1)`, d.Offset)
 				return errors.Join(err, d.AckTx(ctx, tx))
 			}),
 		} {
@@ -54,9 +54,9 @@ func settleEventLate() {
 // A member that is suspended beyond its lease cannot settle its event.
 func TestMember_Process_Stopped(t *testing.T) {
 	const lease = 200 * time.Millisecond
-	path, db := testkit.OpenShared(t)
+	path, db := openShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
-	testkit.ExecAll(t, db.SQL(), `CREATE TABLE effects (event INTEGER)`)
+	testkit.ExecAll(t, db.SQL(), `CREATE TABLE effects (event BIGINT)`)
 	testkit.PublishRange(t, honker.NewStream[int](db, "orders", nil), 1, 1)
 	stale := testkit.StartChild(t, "stale member", testkit.Task{Path: path, Span: lease})
 	require.Equal(t, "ready", stale.Line(testkit.Timeout))
@@ -102,7 +102,7 @@ func deliverOnDemand() {
 // If the process of an outbox is suspended beyond its lease, the mail is delivered twice, and the
 // late settlement fails.
 func TestOutbox_Process_Stopped(t *testing.T) {
-	path, db := testkit.OpenShared(t)
+	path, db := openShared(t)
 	ctx, stop := context.WithCancel(testkit.Context(t, testkit.Timeout))
 	stale := testkit.StartChild(t, "slow mailer", testkit.Task{Path: path})
 	again := 0

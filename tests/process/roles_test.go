@@ -96,7 +96,8 @@ func nextRun(t testing.TB, p *testkit.Child) run {
 // short enough for that could also expire while a child is merely slow.
 func endLeases(t testing.TB, db *honker.DB, by time.Duration) {
 	t.Helper()
-	testkit.Exec(t, db, `UPDATE _honker_live SET claim_expires_at = unixepoch() + ? WHERE state = 'processing'`, int64(by/time.Second))
+	testkit.Exec(t, db, testkit.Either(`UPDATE _honker_live SET claim_expires_at = unixepoch() + $1 WHERE state = 'processing'`,
+		`UPDATE job SET lease_until = clock_timestamp() + CAST($1 AS BIGINT) * interval '1 second' WHERE state = 1`), int64(by/time.Second))
 }
 
 // workInBatches claims several jobs at a time. It acknowledges the first job alone and the others

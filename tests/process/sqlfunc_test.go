@@ -39,6 +39,7 @@ func callFunctions() {
 
 // A process killed during a function call loses no job.
 func TestSQL_Process_Killed(t *testing.T) {
+	testkit.FileOnly(t) // the functions of a file
 	const jobs = 20000
 	kills := 30
 	if testing.Short() {

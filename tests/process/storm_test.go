@@ -82,6 +82,7 @@ func inMemory(t *testing.T) string {
 // Each of many processes gets its share of the writes, and none fails with ErrBusy. A busy machine
 // can also slow down a single process, so the test fails only after three unfair runs.
 func TestProcess_Writers_Fair(t *testing.T) {
+	testkit.FileOnly(t) // a server has no write lock
 	path := filepath.Join(inMemory(t), "shared.db")
 	db := honkertest.OpenFile(t, path, nil)
 	testkit.KeepOnFailure(t, filepath.Dir(path))

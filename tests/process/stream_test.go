@@ -52,9 +52,14 @@ func publishAndNote() {
 	testkit.Must(db.Close())
 }
 
-// publishSomehow publishes alone, in a batch, or in a transaction, depending on how.
+// publishSomehow publishes alone, in a batch, or in a transaction, depending on how. On a server, a transaction does not
+// know its offsets.
 func publishSomehow(ctx context.Context, db *honker.DB, s *honker.Stream[int], n, how int) (first, last int64, err error) {
-	switch how % 3 {
+	ways := 3
+	if !testkit.AsFile("PublishTx, NotifyTx and a relay's SendTx return") {
+		ways = 2
+	}
+	switch how % ways {
 	case 0:
 		first, err = s.Publish(ctx, how)
 		return first, first, err
@@ -74,7 +79,7 @@ func TestStream_Process_Readers(t *testing.T) {
 	if testing.Short() {
 		each = 50
 	}
-	path, db := testkit.OpenShared(t)
+	path, db := openShared(t)
 	dir := filepath.Dir(path)
 	var writers []*testkit.Child
 	for i := range 2 {
@@ -157,7 +162,7 @@ func TestSubscribe_Process_Killed(t *testing.T) {
 	if testing.Short() {
 		events = 1000
 	}
-	path, db := testkit.OpenShared(t)
+	path, db := openShared(t)
 	dir := filepath.Dir(path)
 	s := honker.NewStream[int](db, "orders", nil)
 	offsets := testkit.PublishUpTo(t, s, events/2)
@@ -177,10 +182,12 @@ func TestSubscribe_Process_Killed(t *testing.T) {
 
 	repeated, before := 0, []int64(nil)
 	var all []int64
-	for i := 0; ; i++ {
-		run, found := testkit.Noted(t, ledger(i), "handled")
+	ledgers, err := filepath.Glob(filepath.Join(dir, "ledger*"))
+	require.NoError(t, err)
+	for i, file := range ledgers { // in their order; a process that was killed at its start may have none
+		run, found := testkit.Noted(t, file, "handled")
 		if found == 0 {
-			break
+			continue
 		}
 		for j := range run[1:] {
 			require.Equal(t, run[j]+1, run[j+1], "a gap in run %d", i)
@@ -213,7 +220,7 @@ func TestPipe_Process_Killed(t *testing.T) {
 	if testing.Short() {
 		events = 1000
 	}
-	path, db := testkit.OpenShared(t)
+	path, db := openShared(t)
 	from, to := testkit.DoublingStreams(db)
 	testkit.PublishUpTo(t, from, events/2)
 	live := make(chan error, 1)
@@ -230,7 +237,7 @@ func TestPipe_Process_Killed(t *testing.T) {
 	}()
 	killings(t, "pipe", events, func(int) testkit.Task { return testkit.Task{Path: path} }, func() int {
 		return int(testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_stream WHERE topic = 'numbers'
-			AND offset <= (SELECT offset FROM _honker_stream_consumers WHERE name = 'doubler')`))
+			AND "offset" <= (SELECT "offset" FROM _honker_stream_consumers WHERE name = 'doubler')`))
 	})
 	require.NoError(t, <-live)
 	require.Equal(t, testkit.Doubles(events), testkit.StreamData(t, to))

@@ -30,7 +30,7 @@ func makeTraffic() {
 // A killed process loses the traffic counts that it had not written yet. The counts of other
 // processes are added correctly, and the sum never exceeds the committed jobs.
 func TestTraffic_Process_Killed(t *testing.T) {
-	path, db := testkit.OpenShared(t)
+	path, db := openShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	counted := func() (n int64) {
 		minutes, err := admin.Traffic(ctx, db, "jobs", time.Time{})

@@ -22,6 +22,7 @@ import (
 // An unused dashboard runs no statements: a day with a job needs as many statements before the
 // first visit, and after the last visit, as without a dashboard.
 func TestUI_NotLookedAt(t *testing.T) {
+	testkit.FileOnly(t) // it counts statements of SQLite in a bubble
 	var statements atomic.Int64
 	sqlite.Failpoint = func(string) { statements.Add(1) }
 	defer func() { sqlite.Failpoint = nil }()

@@ -21,9 +21,11 @@ func init() {
 
 // Each increment of a counter is committed together with an enqueue. done is the highest number
 // with which a handler has started, and runs contains the running job of each counter.
-const uniqueTables = `CREATE TABLE counters (name TEXT PRIMARY KEY, n INTEGER NOT NULL DEFAULT 0, done INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
-CREATE TABLE runs (name TEXT PRIMARY KEY, job INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE faults (what TEXT)`
+var uniqueTables = []string{
+	`CREATE TABLE counters (name TEXT PRIMARY KEY, n BIGINT NOT NULL DEFAULT 0, done BIGINT NOT NULL DEFAULT 0)`,
+	`CREATE TABLE runs (name TEXT PRIMARY KEY, job BIGINT NOT NULL)`,
+	`CREATE TABLE faults (what TEXT)`,
+}
 
 const counterNames = 3
 
@@ -44,7 +46,7 @@ func produceUnique() {
 		in := increment{Name: fmt.Sprint("c", draw.IntN(counterNames))}
 		undo := draw.IntN(4) == 0
 		err := db.Tx(context.Background(), func(ctx context.Context, tx *sql.Tx) error {
-			row := tx.QueryRowContext(ctx, `UPDATE counters SET n = n + 1 WHERE name = ? RETURNING n`, in.Name)
+			row := tx.QueryRowContext(ctx, `UPDATE counters SET n = n + 1 WHERE name = $1 RETURNING n`, in.Name)
 			if err := row.Scan(&in.N); err != nil {
 				return err
 			}
@@ -77,17 +79,13 @@ func workUnique() {
 // running.
 func runUnique(ctx context.Context, db *honker.DB, job *honker.Job[increment]) error {
 	err := db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		for _, s := range []string{
-			`INSERT INTO faults SELECT 'job ' || ?2 || ' runs beside ' || r.job FROM runs AS r JOIN _honker_live AS l ON l.id = r.job
-			  WHERE r.name = ?1 AND r.job <> ?2 AND EXISTS (SELECT 1 FROM _honker_live WHERE id = ?2 AND state = 'processing' AND attempts = ?4)`,
-			`INSERT OR REPLACE INTO runs (name, job) VALUES (?1, ?2)`,
-			`UPDATE counters SET done = max(done, ?3) WHERE name = ?1 AND ?2`,
-		} {
-			if _, err := tx.ExecContext(ctx, s, job.Args.Name, job.ID, job.Args.N, job.Attempts); err != nil {
-				return err
-			}
-		}
-		return nil
+		_, beside := tx.ExecContext(ctx, testkit.On(tx, `INSERT INTO faults SELECT 'job ' || r.job || ' runs beside another' FROM runs AS r
+WHERE r.name = $1 AND r.job <> $2 AND EXISTS (SELECT 1 FROM _honker_live WHERE id = r.job)
+  AND EXISTS (SELECT 1 FROM _honker_live WHERE id = $2 AND attempts = $3 AND state = `+testkit.Either(`'processing'`, `1`)+`)`),
+			job.Args.Name, job.ID, job.Attempts)
+		_, runs := tx.ExecContext(ctx, `INSERT INTO runs (name, job) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET job = excluded.job`, job.Args.Name, job.ID)
+		_, done := tx.ExecContext(ctx, `UPDATE counters SET done = $1 WHERE name = $2 AND done < $1`, job.Args.N, job.Args.Name)
+		return errors.Join(beside, runs, done)
 	})
 	if err != nil {
 		return err
@@ -102,12 +100,11 @@ func runUnique(ctx context.Context, db *honker.DB, job *honker.Job[increment]) e
 // Producers and workers are killed all the time. Two jobs with the same key never run at the same
 // time, each increment is followed by a run, and no key remains taken.
 func TestProcess_Unique_Kills(t *testing.T) {
-	path, db := testkit.OpenShared(t)
+	path, db := openShared(t)
 	ctx := testkit.Context(t, time.Minute)
-	_, err := db.SQL().ExecContext(ctx, uniqueTables)
-	require.NoError(t, err)
+	testkit.ExecAll(t, db.SQL(), uniqueTables...)
 	for i := range counterNames {
-		testkit.Exec(t, db, `INSERT INTO counters (name) VALUES (?)`, fmt.Sprint("c", i))
+		testkit.Exec(t, db, `INSERT INTO counters (name) VALUES ($1)`, fmt.Sprint("c", i))
 	}
 	kills := killAtRandom(t, path, db, 60*time.Millisecond, "unique producer", "unique producer", "unique worker", "unique worker")
 
@@ -123,6 +120,6 @@ func TestProcess_Unique_Kills(t *testing.T) {
 	t.Logf("%d kills; counters, increments, newest run: %q", kills, counters)
 	requireNoFaults(t, db)
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM counters WHERE n <> done OR n = 0`), "%q", counters)
-	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honkerx_unique`))
+	require.Zero(t, testkit.QueryInt(t, db.SQL(), testkit.CountUnique))
 	require.Zero(t, testkit.QueryInt(t, db.SQL(), `SELECT count(*) FROM _honker_dead`))
 }

@@ -21,7 +21,7 @@ const wokenByEvent = 500 * time.Millisecond
 // wokenByEvent.
 func TestProcess_Wake_SeldomSlow(t *testing.T) {
 	const samples = 30
-	path, db := testkit.OpenShared(t)
+	path, db := openShared(t)
 	q := honker.NewQueue[int64](db, "jobs", nil)
 	worker := testkit.StartChild(t, "worker", testkit.Task{Path: path})
 	testkit.Enqueue(t, q, 0)

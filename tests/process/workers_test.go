@@ -14,7 +14,7 @@ import (
 // gone at once, but keeps its jobs until their leases end. The next worker to start deletes its
 // row. A worker that ends normally deletes its own row.
 func TestWorkers_Process_Killed(t *testing.T) {
-	path, db := testkit.OpenShared(t)
+	path, db := openShared(t)
 	ctx := testkit.Context(t, testkit.Timeout)
 	lives := func() map[int]admin.Life {
 		all, err := admin.Workers(ctx, db)

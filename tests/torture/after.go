@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // links holds the dependencies of each step. steps holds the done steps, inserted in the
 // transactions of their acks. early holds steps that ran before a dependency was done.
 var linkTables = []string{
-	`CREATE TABLE links (job INTEGER NOT NULL, before INTEGER NOT NULL, PRIMARY KEY (job, before)) WITHOUT ROWID`,
-	`CREATE TABLE steps (job INTEGER PRIMARY KEY)`,
-	`CREATE TABLE early (job INTEGER NOT NULL, before INTEGER NOT NULL)`,
+	`CREATE TABLE links (job BIGINT NOT NULL, before BIGINT NOT NULL, PRIMARY KEY (job, before))`,
+	`CREATE TABLE steps (job BIGINT PRIMARY KEY)`,
+	`CREATE TABLE early (job BIGINT NOT NULL, before BIGINT NOT NULL)`,
 }
 
 func (a *actor) steps() *honker.Queue[int64] {
@@ -50,7 +51,7 @@ func (a *actor) link(ctx context.Context) error {
 		next, err := a.steps().EnqueueTx(ctx, tx, n, last)
 		for _, id := range ids {
 			if err == nil {
-				_, err = tx.ExecContext(ctx, `INSERT INTO links VALUES (?, ?)`, next, id)
+				_, err = tx.ExecContext(ctx, `INSERT INTO links VALUES ($1, $2)`, next, id)
 			}
 		}
 		if err == nil && n%5 == 0 {
@@ -63,9 +64,9 @@ func (a *actor) link(ctx context.Context) error {
 // step runs steps in the transactions of their acks, and records those that are early.
 func (a *actor) step(ctx context.Context) error {
 	return a.steps().WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, job *honker.Job[int64]) error {
-		_, err := tx.ExecContext(ctx, `INSERT INTO early SELECT job, before FROM links WHERE job = ? AND before NOT IN (SELECT job FROM steps)`, job.ID)
+		_, err := tx.ExecContext(ctx, `INSERT INTO early SELECT job, before FROM links WHERE job = $1 AND before NOT IN (SELECT job FROM steps)`, job.ID)
 		if err == nil {
-			_, err = tx.ExecContext(ctx, `INSERT INTO steps VALUES (?)`, job.ID)
+			_, err = tx.ExecContext(ctx, `INSERT INTO steps VALUES ($1)`, job.ID)
 		}
 		if err != nil {
 			return err
@@ -84,7 +85,7 @@ func (r *reckoning) linked(ctx context.Context) error {
 	return r.none(ctx, "edge_violations", map[string]string{
 		`SELECT count(*) FROM early`: "steps began before their dependencies were done",
 		`SELECT count(*) FROM links WHERE job NOT IN (SELECT job FROM steps) OR before NOT IN (SELECT job FROM steps)`: "steps were not done",
-		`SELECT count(*) FROM _honkerx_after`:                         "edges are left behind",
-		`SELECT count(*) FROM _honkerx_batches WHERE done_ms IS NULL`: "batches are not done",
+		testkit.CountEdges:   "edges are left behind",
+		testkit.CountBatches: "batches are not done",
 	})
 }

@@ -17,6 +17,7 @@ import (
 // Main runs the child process and exits. In any other process it returns at once. Programs that run
 // suites must call it first.
 func Main() {
+	testkit.Durable()
 	testkit.RunChild(map[string]func(){"torture": play, "torture wakes": speak, "torture replaced": beReplaced})
 }
 

@@ -19,23 +19,31 @@ import (
 
 // Dispatches checks the guarantees of package dispatch. Each job ends exactly once, whichever
 // queues have a copy of it, and no job gets stuck. Stopped jobs do not end, and effects of FinishTx
-// happen once. Rounds kill or suspend processes, cut the power, or let the disk fail.
+// happen once. Rounds kill or suspend processes and crash the server, cut the power, or let the disk
+// fail.
 func Dispatches(ctx context.Context, r *Round) error {
 	for _, name := range []string{"acked_lost", "phantoms", "duplicates", "stopped_ran", "hung"} {
 		r.Add(name, 0)
 	}
-	switch r.Seed % 3 {
-	case 0:
+	switch kind := r.Seed % 3; {
+	case kind == 0 || !testkit.OnFile():
 		return dispatchKills(ctx, r)
-	case 1:
+	case kind == 1:
 		return dispatchCuts(ctx, r)
 	default:
 		return dispatchFaults(ctx, r)
 	}
 }
 
-// dispatchParts are the processes of a round of kills. The workers use only the old queue.
-var dispatchParts = [][]string{{"supervisor", "actor"}, {"actor"}, {"supervisor", "old worker"}, {"foreign worker"}}
+// dispatchParts returns the processes of a round of kills. The workers use only the old queue. A server
+// has no other bindings.
+func dispatchParts() [][]string {
+	all := [][]string{{"supervisor", "actor"}, {"actor"}, {"supervisor", "old worker"}}
+	if testkit.OnFile() {
+		all = append(all, []string{"foreign worker"})
+	}
+	return all
+}
 
 const (
 	dispatchLease = time.Second
@@ -45,7 +53,7 @@ const (
 // dispatchKills kills the processes, or suspends them for longer than a lease. Their ledgers
 // contain each supervisor's intended and acknowledged operations.
 func dispatchKills(ctx context.Context, r *Round) error {
-	s := &storm{Round: r, parts: dispatchParts, pause: 120 * time.Millisecond, span: 5 * time.Second, freeze: dispatchLease, rest: [][]string{{"actor"}, {"old worker"}}}
+	s := &storm{Round: r, parts: dispatchParts(), pause: 120 * time.Millisecond, span: 5 * time.Second, freeze: dispatchLease, rest: [][]string{{"actor"}, {"old worker"}}}
 	s.left, s.check = s.dispatched, s.checkDispatch
 	return s.run(ctx)
 }
@@ -56,7 +64,7 @@ func (s *storm) dispatched(ctx context.Context) (string, error) {
 	if err != nil || left > 0 {
 		return fmt.Sprint(left, " jobs are left"), err
 	}
-	return "", nil
+	return s.pending(ctx)
 }
 
 // Kinds of notes in the ledgers, besides those of roles.go: jobs to be stopped and jobs stopped,
@@ -125,12 +133,8 @@ func (s *supervisor) target() dispatch.Target {
 
 func (s *supervisor) dispatch(ctx context.Context) (id, n int64, err error) {
 	n = s.number()
-	s.note(jobMeant, n)
-	if id, err = s.d.Send(ctx, s.target(), n, s.options(n)...); err != nil {
-		return 0, 0, err
-	}
-	s.note(jobAcked, n)
-	return id, n, nil
+	err = s.write([]int64{n}, func() error { id, err = s.d.Send(ctx, s.target(), n, s.options(n)...); return err }, jobAcked)
+	return id, n, err
 }
 
 func (s *supervisor) dispatchOne(ctx context.Context) error {
@@ -141,12 +145,7 @@ func (s *supervisor) dispatchOne(ctx context.Context) error {
 // dispatchInTx sends a job in a transaction that also inserts a row of the application.
 func (s *supervisor) dispatchInTx(ctx context.Context) error {
 	n := s.number()
-	s.note(jobMeant, n)
-	if err := s.dispatchWithRow(ctx, n, nil); err != nil {
-		return err
-	}
-	s.note(jobAcked, n)
-	return nil
+	return s.write([]int64{n}, func() error { return s.dispatchWithRow(ctx, n, nil) }, jobAcked)
 }
 
 func (s *supervisor) dispatchDoomed(ctx context.Context) error {
@@ -157,7 +156,7 @@ func (s *supervisor) dispatchDoomed(ctx context.Context) error {
 
 func (s *supervisor) dispatchWithRow(ctx context.Context, n int64, end error) error {
 	return s.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO orders VALUES (?)`, n); err != nil {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO orders VALUES ($1)`, n); err != nil {
 			return err
 		}
 		_, err := s.d.SendTx(ctx, tx, s.target(), n, s.options(n)...)
@@ -226,7 +225,9 @@ func (a *actor) performAs(ctx context.Context, instance string) error {
 			a.note(nameTaken, 1)
 			time.Sleep(20 * time.Millisecond)
 		case err != nil:
-			return err
+			if err := a.survive(err); err != nil {
+				return err
+			}
 		case ctx.Err() == nil:
 			a.note(actorEnded, 1)
 		}
@@ -245,7 +246,7 @@ func (a *actor) runTask(id dispatch.Identity) func(context.Context, *dispatch.Ta
 			return n, err
 		}
 		err := a.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?)`, n)
+			_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES ($1)`, n)
 			return errors.Join(err, t.FinishTx(ctx, tx, n))
 		})
 		if err == nil {
@@ -278,7 +279,7 @@ func (a *actor) workOld(ctx context.Context) error {
 			return err
 		}
 		err := a.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?)`, n)
+			_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES ($1)`, n)
 			return errors.Join(err, job.AckTx(ctx, tx))
 		})
 		if err == nil {
@@ -344,7 +345,7 @@ func (a *actor) endForeign(ctx context.Context, tx *sql.Tx, worker string, id, n
 		return false, err
 	}
 	if hasEffect(n) {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?)`, n); err != nil {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES ($1)`, n); err != nil {
 			return false, err
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"maps"
 
 	"github.com/honker-go/honker/dispatch"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // checkDispatch compares the file with the ledgers of the processes of a dispatch round.
@@ -18,11 +19,11 @@ func (s *storm) checkDispatch() error {
 		return err
 	}
 	ctx := context.Background()
-	finished, err := r.tally(ctx, `SELECT CAST(value AS INTEGER) FROM _honker_results`)
+	finished, err := r.tally(ctx, `SELECT CAST(value AS BIGINT) FROM _honker_results`)
 	if err != nil {
 		return err
 	}
-	dead, err := r.tally(ctx, `SELECT CAST(payload AS INTEGER) FROM _honker_dead`)
+	dead, err := r.tally(ctx, `SELECT CAST(payload AS BIGINT) FROM _honker_dead`)
 	if err != nil {
 		return err
 	}
@@ -31,6 +32,7 @@ func (s *storm) checkDispatch() error {
 		begun += times
 	}
 	r.Add("commits", int64(len(r.noted[jobAcked])))
+	r.countLost()
 	r.Add("jobs", int64(len(finished)+len(dead)))
 	r.Add("dead", int64(len(dead)))
 	r.Add("stopped_jobs", int64(len(r.noted[stopDone])))
@@ -94,8 +96,9 @@ func (r *reckoning) dispatchEffects(ctx context.Context, finished map[int64]int)
 
 // replies checks that each job that requested a reply has exactly one.
 func (r *reckoning) replies(ctx context.Context, finished map[int64]int) error {
-	replies, err := r.tally(ctx, `SELECT CAST(payload ->> 'output' AS INTEGER) FROM _honker_live
-WHERE queue = 'replies' AND payload ->> 'state' = 'finished'`)
+	replies, err := r.tally(ctx, testkit.Either(
+		`SELECT CAST(payload ->> 'output' AS BIGINT) FROM _honker_live WHERE queue = 'replies' AND payload ->> 'state' = 'finished'`,
+		`SELECT CAST(payload::json ->> 'output' AS BIGINT) FROM job WHERE queue = 'replies' AND payload::json ->> 'state' = 'finished'`))
 	want := map[int64]int{}
 	for n := range finished {
 		if wantsReply(n) {
@@ -120,7 +123,7 @@ func (r *reckoning) dispatchOrders(ctx context.Context, finished, dead map[int64
 
 // statuses checks that the status of each job agrees with its end.
 func (r *reckoning) statuses(ctx context.Context, finished, dead int) error {
-	ids, err := column[int64](ctx, r.db.SQL(), `SELECT job_id FROM _honkerx_dispatch_jobs`)
+	ids, err := column[int64](ctx, r.db.SQL(), testkit.Either(`SELECT job_id FROM _honkerx_dispatch_jobs`, `SELECT job_id FROM sent_job`))
 	if err != nil {
 		return err
 	}
@@ -143,7 +146,7 @@ func (r *reckoning) statuses(ctx context.Context, finished, dead int) error {
 // logged checks that the log contains a single end of each job.
 func (r *reckoning) logged(ctx context.Context, finished map[int64]int) error {
 	ends, err := column[int64](ctx, r.db.SQL(), `SELECT count(*) FROM _honker_stream WHERE topic = 'hero:events' AND key = 'finished'
-GROUP BY payload ->> 'id'`)
+GROUP BY `+testkit.Either(`payload`, `CAST(payload AS JSON)`)+` ->> 'id'`)
 	if err == nil && len(ends) != len(finished) {
 		err = fmt.Errorf("the log has %d ends for %d jobs", len(ends), len(finished))
 	}

@@ -3,6 +3,7 @@
 package torture
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,17 +12,18 @@ import (
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // Kills checks the guarantees for processes that crash. Child processes in various roles share a
-// file and are killed at random moments. Their ledgers contain each child's intended and
-// acknowledged operations. At the end all remaining work is completed, and the file is compared
-// with the ledgers.
+// database and are killed at random moments. A server crashes too. The ledgers contain each child's
+// intended and acknowledged operations. At the end all remaining work is completed, and the database
+// is compared with the ledgers.
 func Kills(ctx context.Context, r *Round) error {
 	return jobStorm(&storm{Round: r, parts: parts, pause: 20 * time.Millisecond}).run(ctx)
 }
 
-// Crowd is like Kills, with twenty processes on the file, many in the same role.
+// Crowd is like Kills, with twenty processes on the database, many in the same role.
 func Crowd(ctx context.Context, r *Round) error {
 	return jobStorm(&storm{Round: r, parts: manyParts, pause: 200 * time.Millisecond}).run(ctx)
 }
@@ -89,6 +91,8 @@ type storm struct {
 	left    func(context.Context) (string, error) // describes the remaining work; "" if there is none
 	check   func() error                          // compares the file with the ledgers at the end
 
+	few bool // only numberTables are needed
+
 	path  string
 	db    *honker.DB // the parent's DB, which only reads
 	first time.Time  // first due time of the schedule
@@ -116,11 +120,15 @@ var manyParts = slices.Concat(
 	slices.Repeat([][]string{{"producer", "worker", "member", "ticker"}}, 3),
 	slices.Repeat([][]string{{"ticker"}}, 3))
 
-// tables are the tables of the application.
+// numberTables are the tables of the application that all rounds use.
+var numberTables = []string{
+	`CREATE TABLE effects (number BIGINT NOT NULL)`,
+	`CREATE TABLE orders (number BIGINT NOT NULL)`,
+}
+
+// tables are the other tables of the application.
 var tables = []string{
-	`CREATE TABLE effects (number INTEGER NOT NULL)`,
-	`CREATE TABLE orders (number INTEGER NOT NULL)`,
-	`CREATE TABLE taken (number INTEGER NOT NULL, event INTEGER NOT NULL)`,
+	`CREATE TABLE taken (number BIGINT NOT NULL, event BIGINT NOT NULL)`,
 	countersTable,
 }
 
@@ -136,7 +144,11 @@ func (s *storm) begin(ctx context.Context) (err error) {
 }
 
 func (s *storm) makeTables(ctx context.Context) error {
-	for _, table := range slices.Concat(tables, linkTables, limitTables) {
+	all := slices.Concat(numberTables, tables, linkTables, limitTables)
+	if s.few {
+		all = numberTables
+	}
+	for _, table := range all {
 		if _, err := s.db.SQL().ExecContext(ctx, table); err != nil {
 			return err
 		}
@@ -160,16 +172,19 @@ func (s *storm) rage(ctx context.Context) error {
 			return err
 		}
 	}
-	span := s.span
-	if span == 0 {
-		span = 10 * time.Second
-	}
-	for over := time.After(span); ; {
+	crash := time.NewTicker(betweenCrashes)
+	defer crash.Stop()
+	for over := time.After(cmp.Or(s.Span, s.span, 10*time.Second)); ; {
 		select {
 		case <-over:
 			return nil
 		case <-ctx.Done():
 			return nil
+		case <-crash.C:
+			if err := s.crash(); err != nil {
+				return err
+			}
+			continue
 		case <-time.After(time.Millisecond + time.Duration(s.Rand.Int64N(int64(pause)))):
 		}
 		if err := s.strike(); err != nil {
@@ -178,8 +193,23 @@ func (s *storm) rage(ctx context.Context) error {
 	}
 }
 
+// betweenCrashes is the time between two crashes of a server.
+const betweenCrashes = 2500 * time.Millisecond
+
+// crash crashes the server and waits until it has recovered. On files it does nothing.
+func (s *storm) crash() error {
+	began := time.Now()
+	crashed, err := testkit.CrashServer()
+	if crashed && err == nil {
+		s.Add("crashes", 1)
+		s.Max("longest_recovery_ms", time.Since(began).Milliseconds())
+	}
+	return err
+}
+
 // longestPause returns the maximum pause between kills. It is a multiple of the time that a process
-// needs to start and end, so that processes do some work before they are killed.
+// needs to start and end, so that processes do some work before they are killed. On a server that takes
+// longer, because the first calls of each connection are slow.
 func (s *storm) longestPause() (time.Duration, error) {
 	started := time.Now()
 	if err := s.spawn(0, nil, nil); err != nil {
@@ -189,7 +219,11 @@ func (s *storm) longestPause() (time.Duration, error) {
 	if err := s.slots[0].verdict(); err != nil {
 		return 0, err
 	}
-	return max(s.pause, 4*time.Since(started)), nil
+	starts := 4
+	if !testkit.OnFile() {
+		starts = 10
+	}
+	return max(s.pause, time.Duration(starts)*time.Since(started)), nil
 }
 
 // strike suspends a process, or kills one or all, and starts new processes in their place.
@@ -294,6 +328,9 @@ func (s *storm) workedOff(ctx context.Context) (string, error) {
 	if err != nil || jobs > 0 {
 		return fmt.Sprint(jobs, " jobs are left"), err
 	}
+	if missing, err := s.pending(ctx); err != nil || missing != "" {
+		return missing, err
+	}
 	events := honker.NewStream[int64](s.db, "events", nil)
 	head, err := events.Head(ctx)
 	if err != nil {
@@ -310,4 +347,13 @@ func (s *storm) workedOff(ctx context.Context) (string, error) {
 		return fmt.Sprintf("the group is at %d of %d", info.LowWater, head), nil
 	}
 	return "", err
+}
+
+// pending describes the work that a server has to do after commits, or returns "".
+func (s *storm) pending(ctx context.Context) (string, error) {
+	n, err := one[int](ctx, s.db.SQL(), testkit.CountPending)
+	if err != nil || n > 0 {
+		return fmt.Sprint(n, " rows wait for work after their commits"), err
+	}
+	return "", nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // bounded contains the queues with limits. The SQL below uses their names.
@@ -21,15 +22,18 @@ var bounded = map[string]honker.Limits{
 // shares holds the committed jobs of bounded queues. spent holds the done jobs, inserted in the
 // transactions of their acks. beyond holds jobs that ran while a limit was exceeded.
 var limitTables = []string{
-	`CREATE TABLE shares (job INTEGER PRIMARY KEY, queue TEXT NOT NULL, key TEXT NOT NULL)`,
-	`CREATE TABLE spent (place INTEGER PRIMARY KEY AUTOINCREMENT, job INTEGER NOT NULL)`,
-	`CREATE TABLE beyond (job INTEGER NOT NULL)`,
+	`CREATE TABLE shares (job BIGINT PRIMARY KEY, queue TEXT NOT NULL, key TEXT NOT NULL)`,
+	`CREATE TABLE spent (place ` + testkit.Either(`INTEGER PRIMARY KEY AUTOINCREMENT`, `BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY`) + `, job BIGINT NOT NULL)`,
+	`CREATE TABLE beyond (job BIGINT NOT NULL)`,
 }
 
-const sqlBeyond = `INSERT INTO beyond SELECT ?1 WHERE
+var sqlBeyond = testkit.Either(`INSERT INTO beyond SELECT $1 WHERE
   (SELECT count(*) FROM _honker_live WHERE queue = 'shared' AND state = 'processing') > 5
   OR (SELECT count(*) FROM _honker_live AS l JOIN _honkerx_job AS s ON s.job_id = l.id
-    WHERE l.queue = ?2 AND l.state = 'processing' AND s.key = (SELECT key FROM shares WHERE job = ?1)) > iif(?2 = 'lined', 1, 2)`
+    WHERE l.queue = $2 AND l.state = 'processing' AND s.key = (SELECT key FROM shares WHERE job = $1)) > iif($2 = 'lined', 1, 2)`,
+	`INSERT INTO beyond SELECT CAST($1 AS BIGINT) WHERE
+  (SELECT count(*) FROM job WHERE queue = 'shared' AND state = 1) > 5
+  OR (SELECT count(*) FROM job WHERE queue = $2 AND state = 1 AND key = (SELECT key FROM shares WHERE job = $1)) > CASE $2 WHEN 'lined' THEN 1 ELSE 2 END`)
 
 func (a *actor) bounded(name string) *honker.Queue[int64] {
 	return honker.NewQueue[int64](a.db, name, &honker.QueueOptions{MaxAttempts: 1 << 20, Backoff: honker.Constant(0)})
@@ -53,7 +57,7 @@ func (a *actor) share(ctx context.Context) error {
 			ids, err := a.bounded(name).EnqueueManyTx(ctx, tx, []int64{n, n}, honker.Key(key))
 			for _, id := range ids {
 				if err == nil {
-					_, err = tx.ExecContext(ctx, `INSERT INTO shares VALUES (?, ?, ?)`, id, name, key)
+					_, err = tx.ExecContext(ctx, `INSERT INTO shares VALUES ($1, $2, $3)`, id, name, key)
 				}
 			}
 			if err != nil {
@@ -81,7 +85,7 @@ func (a *actor) spendOf(ctx context.Context, name string) error {
 		if _, err := tx.ExecContext(ctx, sqlBeyond, job.ID, name); err != nil {
 			return err
 		}
-		if _, err := tx.ExecContext(ctx, `INSERT INTO spent (job) VALUES (?)`, job.ID); err != nil {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO spent (job) VALUES ($1)`, job.ID); err != nil {
 			return err
 		}
 		if failsFirst(job.ID) && job.Attempts == 1 {
@@ -100,11 +104,11 @@ func (r *reckoning) bounded(ctx context.Context) error {
 	}
 	r.Add("bounded", total)
 	return r.none(ctx, "limit_violations", map[string]string{
-		`SELECT count(*) FROM beyond`:                                                 "jobs ran beyond a limit",
-		`SELECT count(*) FROM shares WHERE job NOT IN (SELECT job FROM spent)`:        "jobs with a key were not done",
-		`SELECT count(*) FROM spent WHERE job NOT IN (SELECT job FROM shares)`:        "jobs with a key were never committed",
-		`SELECT count(*) FROM (SELECT 1 FROM spent GROUP BY job HAVING count(*) > 1)`: "jobs with a key were done more than once",
+		`SELECT count(*) FROM beyond`:                                                          "jobs ran beyond a limit",
+		`SELECT count(*) FROM shares WHERE job NOT IN (SELECT job FROM spent)`:                 "jobs with a key were not done",
+		`SELECT count(*) FROM spent WHERE job NOT IN (SELECT job FROM shares)`:                 "jobs with a key were never committed",
+		`SELECT count(*) FROM (SELECT 1 FROM spent GROUP BY job HAVING count(*) > 1) AS twice`: "jobs with a key were done more than once",
 		`SELECT count(*) FROM (SELECT s.job, lag(s.job) OVER (PARTITION BY w.key ORDER BY s.place) AS before
-  FROM spent AS s JOIN shares AS w ON w.job = s.job WHERE w.queue = 'lined') WHERE before > job`: "jobs of a key were done out of order",
+  FROM spent AS s JOIN shares AS w ON w.job = s.job WHERE w.queue = 'lined') AS pairs WHERE before > job`: "jobs of a key were done out of order",
 	})
 }

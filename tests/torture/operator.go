@@ -12,6 +12,7 @@ import (
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // Notes of an operator in its ledger.
@@ -51,6 +52,9 @@ func (a *actor) holdStill(ctx context.Context, queue string, span time.Duration,
 	if _, err := q.Pause(ctx, opts); err != nil {
 		return err
 	}
+	if err := a.waitForOlder(ctx); err != nil {
+		return err
+	}
 	before, err := a.claims(ctx, queue)
 	if err != nil {
 		return err
@@ -70,12 +74,26 @@ func (a *actor) holdStill(ctx context.Context, queue string, span time.Duration,
 	return err
 }
 
+// waitForOlder waits until the transactions have ended that were under way when it was called. On a server, claims among
+// them have not seen a pause that was committed meanwhile. A file has no such transactions.
+func (a *actor) waitForOlder(ctx context.Context) error {
+	if testkit.OnFile() {
+		return nil
+	}
+	now, err := one[string](ctx, a.db.SQL(), `SELECT clock_timestamp()::text`)
+	for older := 1; err == nil && older > 0; {
+		older, err = one[int](ctx, a.db.SQL(), `SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start < $1::timestamptz`, now)
+	}
+	return err
+}
+
 // claim identifies an attempt in progress. Each attempt at a job has a different number.
 type claim struct{ id, attempt int64 }
 
 func (a *actor) claims(ctx context.Context, queue string) (map[claim]bool, error) {
 	all := map[claim]bool{}
-	err := eachRow(ctx, a.db.SQL(), `SELECT id, attempts FROM _honker_live WHERE state = 'processing' AND queue = '`+queue+`'`,
+	err := eachRow(ctx, a.db.SQL(), `SELECT id, attempts FROM _honker_live WHERE queue = '`+queue+`' AND state = `+testkit.Either(`'processing'`, `1`),
 		func(row []any) { all[claim{row[0].(int64), row[1].(int64)}] = true })
 	return all, err
 }

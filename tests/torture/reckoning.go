@@ -15,7 +15,7 @@ import (
 	"github.com/honker-go/honker/internal/testkit"
 )
 
-// reckoning compares a file with its ledgers.
+// reckoning compares a database with its ledgers.
 type reckoning struct {
 	*storm
 	noted  map[string]map[int64]int // number of notes, by kind and by noted number
@@ -41,18 +41,24 @@ func (s *storm) checkJobs() error {
 	}
 	r.Add("commits", int64(len(r.noted[jobAcked])+len(r.noted[mailAcked])+len(r.noted[eventAcked])))
 	r.Add("ordered", int64(len(r.events)))
+	r.countLost()
 	if r.clocks != nil {
 		r.Add("clock_steps", int64(r.noted[stepped][1]))
 	}
 	return errors.Join(r.faults...)
 }
 
-// readLedgers reads the notes of all processes. The events handled by a subscriber are kept per
-// process, because each process starts a new run.
+// readLedgers reads the notes of all processes. The events handled by a subscriber are kept by run.
 func (r *reckoning) readLedgers() error {
 	all, err := testkit.ReadLedgers(filepath.Join(r.Dir, "ledger-*"))
 	for _, path := range slices.Sorted(maps.Keys(all)) {
 		var run []int64
+		end := func() {
+			if run != nil {
+				r.runs = append(r.runs, run)
+			}
+			run = nil
+		}
 		for _, e := range all[path] {
 			if strings.Contains(e.What, "/") { // a note about a relay batch, see testkit.ReadRelayHistory
 				continue
@@ -61,20 +67,31 @@ func (r *reckoning) readLedgers() error {
 				r.noted[e.What] = map[int64]int{}
 			}
 			r.noted[e.What][e.Number]++
-			if e.What == handled {
+			switch e.What {
+			case subscribed:
+				end()
+			case handled:
 				run = append(run, e.Number)
 			}
 		}
-		if run != nil {
-			r.runs = append(r.runs, run)
-		}
+		end()
 	}
 	return err
 }
 
 func (r *reckoning) readEvents(ctx context.Context) error {
-	return eachRow(ctx, r.db.SQL(), `SELECT offset, CAST(payload AS INTEGER) FROM _honker_stream WHERE topic = 'events' ORDER BY offset`,
+	return eachRow(ctx, r.db.SQL(), `SELECT "offset", CAST(payload AS BIGINT) FROM _honker_stream WHERE topic = 'events' ORDER BY "offset"`,
 		func(row []any) { r.events = append(r.events, event{row[0].(int64), row[1].(int64)}) })
+}
+
+// countLost counts the roles that began again because the server was lost, and the calls whose outcome
+// was uncertain.
+func (r *reckoning) countLost() {
+	if testkit.OnFile() {
+		return
+	}
+	r.Add("lost", int64(r.noted[lost][1]))
+	r.Add("uncertain", int64(r.noted[uncertain][1]))
 }
 
 // compare reports numbers that were lost, that are unknown, or that were found more than once.
@@ -132,7 +149,7 @@ func (r *reckoning) jobs(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	dead, err := r.tally(ctx, `SELECT CAST(payload AS INTEGER) FROM _honker_dead WHERE queue = 'work'`)
+	dead, err := r.tally(ctx, `SELECT CAST(payload AS BIGINT) FROM _honker_dead WHERE queue = 'work'`)
 	if err != nil {
 		return err
 	}
@@ -219,7 +236,7 @@ func (r *reckoning) handled(context.Context) error {
 
 // doubles checks that the pipe has published a result for each event, in order.
 func (r *reckoning) doubles(ctx context.Context) error {
-	got, err := column[int64](ctx, r.db.SQL(), `SELECT CAST(payload AS INTEGER) FROM _honker_stream WHERE topic = 'doubles' ORDER BY offset`)
+	got, err := column[int64](ctx, r.db.SQL(), `SELECT CAST(payload AS BIGINT) FROM _honker_stream WHERE topic = 'doubles' ORDER BY "offset"`)
 	want := make([]int64, len(r.events))
 	for i, e := range r.events {
 		want[i] = 2 * e.number

@@ -17,16 +17,16 @@ import (
 )
 
 // Relays checks the guarantees of package relay: the order of each partition, no lost messages, and
-// effects of HandleTx exactly once. Rounds kill or suspend processes, cut the power, or let the
-// disk fail.
+// effects of HandleTx exactly once. Rounds kill or suspend processes and crash the server, cut the
+// power, or let the disk fail.
 func Relays(ctx context.Context, r *Round) error {
 	for _, name := range []string{"acked_lost", "phantoms", "duplicates", "order_violations", "hung"} {
 		r.Add(name, 0)
 	}
-	switch r.Seed % 3 {
-	case 0:
+	switch kind := r.Seed % 3; {
+	case kind == 0 || !testkit.OnFile():
 		return relayKills(ctx, r)
-	case 1:
+	case kind == 1:
 		return relayCuts(ctx, r)
 	default:
 		return relayFaults(ctx, r)
@@ -47,22 +47,22 @@ var relayQueues = []string{"one", "batch", "tx"}
 // relayKills kills processes that send and handle messages, or suspends them for longer than a
 // lease. Their ledgers contain the intended, acknowledged and handled messages.
 func relayKills(ctx context.Context, r *Round) error {
-	s := &storm{Round: r, parts: relayParts, pause: 60 * time.Millisecond, span: 4 * time.Second, freeze: relayLease, rest: [][]string{{"relay"}}}
+	s := &storm{Round: r, parts: relayParts, pause: 60 * time.Millisecond, span: 4 * time.Second, freeze: relayLease, rest: [][]string{{"relay"}}, few: true}
 	s.left, s.check = s.relayed, s.checkRelay
 	return s.run(ctx)
 }
 
 // relayed describes the messages that are left, or returns "".
 func (s *storm) relayed(ctx context.Context) (string, error) {
-	there, err := one[bool](ctx, s.db.SQL(), `SELECT EXISTS (SELECT 1 FROM sqlite_schema WHERE name = '_honkerx_relay_messages')`)
+	there, err := one[bool](ctx, s.db.SQL(), testkit.RelayBegun)
 	if err != nil || !there {
 		return "no relay has begun", err
 	}
-	left, err := one[int](ctx, s.db.SQL(), `SELECT count(*) FROM _honkerx_relay_messages`)
+	left, err := one[int](ctx, s.db.SQL(), testkit.CountMessages)
 	if err != nil || left > 0 {
 		return fmt.Sprint(left, " messages are left"), err
 	}
-	held, err := one[int](ctx, s.db.SQL(), `SELECT count(*) FROM _honkerx_relay_partitions WHERE owner <> ''`)
+	held, err := one[int](ctx, s.db.SQL(), testkit.CountHeld)
 	if err != nil || held > 0 {
 		return fmt.Sprint(held, " partitions are held"), err
 	}
@@ -120,23 +120,13 @@ func (a *actor) outgoing(luck *rand.Rand) (all []relay.Outgoing, numbers []int64
 
 func (a *actor) sendSome(ctx context.Context, q *relay.Queue, luck *rand.Rand) error {
 	all, numbers := a.outgoing(luck)
-	a.note(messageMeant, numbers...)
-	if _, err := q.Send(ctx, all...); err != nil {
-		return err
-	}
-	a.note(messageAcked, numbers...)
-	return nil
+	return a.write(numbers, func() error { _, err := q.Send(ctx, all...); return err }, messageAcked)
 }
 
 // sendInTx sends messages in a transaction that also inserts rows of the application.
 func (a *actor) sendInTx(ctx context.Context, q *relay.Queue, luck *rand.Rand) error {
 	all, numbers := a.outgoing(luck)
-	a.note(messageMeant, numbers...)
-	if err := a.sendWithRows(ctx, q, all, numbers, nil); err != nil {
-		return err
-	}
-	a.note(messageAcked, numbers...)
-	return nil
+	return a.write(numbers, func() error { return a.sendWithRows(ctx, q, all, numbers, nil) }, messageAcked)
 }
 
 func (a *actor) sendDoomed(ctx context.Context, q *relay.Queue, luck *rand.Rand) error {
@@ -148,7 +138,7 @@ func (a *actor) sendDoomed(ctx context.Context, q *relay.Queue, luck *rand.Rand)
 func (a *actor) sendWithRows(ctx context.Context, q *relay.Queue, all []relay.Outgoing, numbers []int64, end error) error {
 	return a.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
 		for _, n := range numbers {
-			if _, err := tx.ExecContext(ctx, `INSERT INTO orders VALUES (?)`, n); err != nil {
+			if _, err := tx.ExecContext(ctx, `INSERT INTO orders VALUES ($1)`, n); err != nil {
 				return err
 			}
 		}
@@ -182,7 +172,7 @@ func (a *actor) handleMessages(ctx context.Context) error {
 		return nil
 	}, lease)
 	queues[2].HandleTx(func(ctx context.Context, tx *sql.Tx, m *relay.Message) error {
-		_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?)`, messageNumber(m))
+		_, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES ($1)`, messageNumber(m))
 		return errors.Join(err, a.given(m))
 	}, lease)
 	return r.Run(ctx)

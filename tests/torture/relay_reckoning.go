@@ -25,6 +25,7 @@ func (s *storm) checkRelay() error {
 	r.Add("redelivered", int64(history.Again))
 	r.Add("leases_lost", int64(history.Lost))
 	r.Add("commits", int64(len(r.noted[messageAcked])))
+	r.countLost()
 	ctx := context.Background()
 	return errors.Join(
 		r.delivered(history), r.inSendersOrder(history), r.progress(ctx, history),
@@ -62,7 +63,7 @@ func (r *reckoning) inSendersOrder(h *testkit.RelayHistory) error {
 // progress checks that each partition has finished exactly the messages that were handled.
 func (r *reckoning) progress(ctx context.Context, h *testkit.RelayHistory) error {
 	finished := map[testkit.RelayPartition]int64{}
-	err := eachRow(ctx, r.db.SQL(), `SELECT queue, partition, processed FROM _honkerx_relay_partitions`, func(row []any) {
+	err := eachRow(ctx, r.db.SQL(), testkit.ListProcessed, func(row []any) {
 		finished[testkit.RelayPartition{Queue: row[0].(string), Partition: int(row[1].(int64))}] = row[2].(int64)
 	})
 	for p, n := range finished {
@@ -81,7 +82,7 @@ func (r *reckoning) relayEffects(ctx context.Context, h *testkit.RelayHistory) e
 	if err != nil {
 		return err
 	}
-	dead, err := r.tally(ctx, `SELECT CAST(payload AS INTEGER) FROM _honkerx_relay_dead`)
+	dead, err := r.tally(ctx, testkit.DeadNumbers)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,8 @@ import (
 	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // Report is the result of a run of several suites.
@@ -69,7 +71,7 @@ func All(ctx context.Context, o Options) (*Report, error) {
 
 // choose returns the suites with the given names, or all.
 func choose(names []string) (chosen []Suite, err error) {
-	for _, s := range Suites {
+	for _, s := range suites() {
 		if len(names) == 0 {
 			chosen = append(chosen, s)
 		}
@@ -86,7 +88,7 @@ func choose(names []string) (chosen []Suite, err error) {
 }
 
 func suiteNames() (names []string) {
-	for _, s := range Suites {
+	for _, s := range suites() {
 		names = append(names, s.Name)
 	}
 	return names
@@ -186,6 +188,9 @@ func machine() map[string]any {
 
 func versions() map[string]string {
 	v := map[string]string{"go": runtime.Version()}
+	if server, err := testkit.ServerVersion(); server != "" && err == nil {
+		v["postgres"] = server
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v

@@ -25,14 +25,17 @@ type actor struct {
 }
 
 // Notes in the ledgers. The name with "?" is noted before a commit and the other name after it.
-// doomed notes writes that will be rolled back.
+// doomed notes writes that will be rolled back, and writes that have failed.
 const (
 	jobMeant, jobAcked     = "job?", "job"
 	mailMeant, mailAcked   = "mail?", "mail"
 	eventMeant, eventAcked = "event?", "event"
 	doomed                 = "doomed"
 	sent, handled          = "sent", "handled"
-	stepped                = "stepped" // the clock was set
+	subscribed             = "subscribed" // a run of the subscriber begins
+	stepped                = "stepped"    // the clock was set
+	lost                   = "lost"       // a role begins again, because a server was lost
+	uncertain              = "uncertain"  // a role begins again, because the answer to a commit was lost
 )
 
 var roles = map[string]func(*actor, context.Context) error{
@@ -54,6 +57,10 @@ var roles = map[string]func(*actor, context.Context) error{
 	"actor":          (*actor).perform,
 	"old worker":     (*actor).workOld,
 	"foreign worker": (*actor).workForeign,
+
+	"starter":   (*actor).start,
+	"runner":    (*actor).runFlows,
+	"signaller": (*actor).signalFlows,
 }
 
 // play is the main function of a child. It runs its roles until it is killed or its stdin is
@@ -69,17 +76,56 @@ func play() {
 	if a.Full {
 		o.Durability = honker.Full
 	}
-	a.db, err = honker.Open(testkit.ChildContext(), a.Path, o)
-	testkit.Must(err)
+	for a.db == nil {
+		a.db, err = honker.Open(testkit.ChildContext(), a.Path, o)
+		testkit.Must(a.survive(err))
+	}
 	for _, role := range a.Roles {
-		all.Go(func() {
-			if err := roles[role](a, testkit.ChildContext()); testkit.ChildContext().Err() == nil {
-				testkit.Must(fmt.Errorf("%s: %w", role, err))
-			}
-		})
+		all.Go(func() { a.play(role) })
 	}
 	all.Wait()
 	testkit.Must(a.db.Close())
+}
+
+// play plays a role until the child ends. The role begins again when it has lost the server.
+func (a *actor) play(role string) {
+	for ctx := testkit.ChildContext(); ctx.Err() == nil; {
+		err := roles[role](a, ctx)
+		if ctx.Err() == nil && (err == nil || a.survive(err) != nil) {
+			testkit.Must(fmt.Errorf("%s: %w", role, err))
+		}
+	}
+}
+
+// survive returns nil if the server was lost, after a pause, and otherwise err.
+func (a *actor) survive(err error) error {
+	switch {
+	case !testkit.LostServer(err):
+		return err
+	case errors.Is(err, honker.ErrUncertain):
+		a.note(uncertain, 1)
+	default:
+		a.note(lost, 1)
+	}
+	time.Sleep(10 * time.Millisecond)
+	return nil
+}
+
+// write notes numbers, calls do, and notes that they were acknowledged. If do has failed, nothing may
+// have been written, unless the answer to its commit was lost.
+func (a *actor) write(numbers []int64, do func() error, acked ...string) error {
+	for _, kind := range acked {
+		a.note(kind+"?", numbers...)
+	}
+	err := do()
+	if err == nil {
+		for _, kind := range acked {
+			a.note(kind, numbers...)
+		}
+	} else if testkit.LostServer(err) && !errors.Is(err, honker.ErrUncertain) {
+		a.note(doomed, numbers...)
+	}
+	return err
 }
 
 func (a *actor) note(what string, numbers ...int64) { testkit.Must(a.notes.Note(what, numbers...)) }
@@ -136,37 +182,18 @@ func (a *actor) produce(ctx context.Context) error {
 
 func (a *actor) enqueue(ctx context.Context) error {
 	n := a.number()
-	a.note(jobMeant, n)
-	if _, err := a.queue().Enqueue(ctx, n); err != nil {
-		return err
-	}
-	a.note(jobAcked, n)
-	return nil
+	return a.write([]int64{n}, func() error { _, err := a.queue().Enqueue(ctx, n); return err }, jobAcked)
 }
 
 func (a *actor) enqueueMany(ctx context.Context) error {
 	ns := []int64{a.number(), a.number(), a.number()}
-	a.note(jobMeant, ns...)
-	if _, err := a.queue().EnqueueMany(ctx, ns); err != nil {
-		return err
-	}
-	a.note(jobAcked, ns...)
-	return nil
+	return a.write(ns, func() error { _, err := a.queue().EnqueueMany(ctx, ns); return err }, jobAcked)
 }
 
 // order commits a row of the application together with its job, mail and event.
 func (a *actor) order(ctx context.Context) error {
 	n := a.number()
-	for _, what := range []string{jobMeant, mailMeant, eventMeant} {
-		a.note(what, n)
-	}
-	if err := a.inTx(ctx, n, nil); err != nil {
-		return err
-	}
-	for _, what := range []string{jobAcked, mailAcked, eventAcked} {
-		a.note(what, n)
-	}
-	return nil
+	return a.write([]int64{n}, func() error { return a.inTx(ctx, n, nil) }, jobAcked, mailAcked, eventAcked)
 }
 
 func (a *actor) rolledBack(ctx context.Context) error {
@@ -177,7 +204,7 @@ func (a *actor) rolledBack(ctx context.Context) error {
 
 func (a *actor) inTx(ctx context.Context, n int64, end error) error {
 	return a.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-		_, failed := tx.ExecContext(ctx, `INSERT INTO orders VALUES (?)`, n)
+		_, failed := tx.ExecContext(ctx, `INSERT INTO orders VALUES ($1)`, n)
 		_, enqueued := a.queue().EnqueueTx(ctx, tx, n)
 		_, sent := a.outbox().SendTx(ctx, tx, n)
 		_, published := a.events().PublishTx(ctx, tx, n)
@@ -187,28 +214,18 @@ func (a *actor) inTx(ctx context.Context, n int64, end error) error {
 
 func (a *actor) publish(ctx context.Context) error {
 	n := a.number()
-	a.note(eventMeant, n)
-	if _, err := a.events().Publish(ctx, n); err != nil {
-		return err
-	}
-	a.note(eventAcked, n)
-	return nil
+	return a.write([]int64{n}, func() error { _, err := a.events().Publish(ctx, n); return err }, eventAcked)
 }
 
 func (a *actor) send(ctx context.Context) error {
 	n := a.number()
-	a.note(mailMeant, n)
-	if _, err := a.outbox().Send(ctx, n); err != nil {
-		return err
-	}
-	a.note(mailAcked, n)
-	return nil
+	return a.write([]int64{n}, func() error { _, err := a.outbox().Send(ctx, n); return err }, mailAcked)
 }
 
 // work inserts the effect of each job in the transaction of its ack.
 func (a *actor) work(ctx context.Context) error {
 	return a.queue().WorkTx(ctx, func(ctx context.Context, tx *sql.Tx, job *honker.Job[int64]) error {
-		if _, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES (?)`, job.Args); err != nil {
+		if _, err := tx.ExecContext(ctx, `INSERT INTO effects VALUES ($1)`, job.Args); err != nil {
 			return err
 		}
 		return fate(job.Args, job.Attempts)
@@ -223,6 +240,7 @@ func (a *actor) mail(ctx context.Context) error {
 const saveEvery = 3
 
 func (a *actor) subscribe(ctx context.Context) error {
+	a.note(subscribed, 1)
 	for e, err := range a.events().Subscribe(ctx, "c", &honker.SubscribeOptions{SaveEvery: saveEvery, SaveInterval: 20 * time.Millisecond}) {
 		if err != nil {
 			return err
@@ -241,7 +259,7 @@ func (a *actor) pipe(ctx context.Context) error {
 // takePart joins a group and inserts the effect of each event in the transaction of its ack.
 func (a *actor) takePart(ctx context.Context) error {
 	g := a.events().Group("g", &honker.GroupOptions{Lease: 300 * time.Millisecond})
-	m, err := g.Join(ctx, fmt.Sprint("member", a.Number))
+	m, err := g.Join(ctx, fmt.Sprint("member", a.number())) // each run has a name of its own
 	if err != nil {
 		return err
 	}
@@ -250,7 +268,7 @@ func (a *actor) takePart(ctx context.Context) error {
 			return err
 		}
 		err = a.db.Tx(ctx, func(ctx context.Context, tx *sql.Tx) error {
-			_, err := tx.ExecContext(ctx, `INSERT INTO taken VALUES (?, ?)`, d.Data, d.Offset)
+			_, err := tx.ExecContext(ctx, `INSERT INTO taken VALUES ($1, $2)`, d.Data, d.Offset)
 			return errors.Join(err, d.AckTx(ctx, tx))
 		})
 		if err := ignore(err, honker.ErrClaimLost); err != nil {

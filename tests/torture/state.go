@@ -8,6 +8,8 @@ import (
 	"database/sql"
 	"fmt"
 	"net/url"
+
+	"github.com/honker-go/honker/internal/testkit"
 )
 
 // state is a hash of the contents of all tables in a file. It is "" for a file without tables.
@@ -38,7 +40,7 @@ func stateOf(ctx context.Context, pool *sql.DB) (state, error) {
 
 // eachRow calls see for each row of a query. see must not keep the slice.
 func eachRow(ctx context.Context, pool *sql.DB, query string, see func([]any)) error {
-	rows, err := pool.QueryContext(ctx, query)
+	rows, err := pool.QueryContext(ctx, testkit.On(pool, query))
 	if err != nil {
 		return err
 	}
@@ -62,7 +64,7 @@ func eachRow(ctx context.Context, pool *sql.DB, query string, see func([]any)) e
 
 // column returns the values of a query with a single column.
 func column[T any](ctx context.Context, pool *sql.DB, query string, args ...any) (out []T, err error) {
-	rows, err := pool.QueryContext(ctx, query, args...)
+	rows, err := pool.QueryContext(ctx, testkit.On(pool, query), args...)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +81,7 @@ func column[T any](ctx context.Context, pool *sql.DB, query string, args ...any)
 
 // one returns the value of a query with a single row and column.
 func one[T any](ctx context.Context, pool *sql.DB, query string, args ...any) (v T, err error) {
-	err = pool.QueryRowContext(ctx, query, args...).Scan(&v)
+	err = pool.QueryRowContext(ctx, testkit.On(pool, query), args...).Scan(&v)
 	return v, err
 }
 

@@ -6,6 +6,17 @@
   document.documentElement.classList.add("js");
   const content = () => document.getElementById("content");
 
+  // The bar of verbs for the selected jobs shows their number, and is hidden without any.
+  const count = () => {
+    const bar = document.querySelector("[data-bulk]");
+    if (!bar) return;
+    const n = Number(bar.dataset.others) + document.querySelectorAll("tbody input[name=pick]:checked").length;
+    bar.classList.toggle("some", n > 0);
+    bar.querySelector("[data-count]").textContent = `${n} selected`;
+  };
+  // Forms behind a button close like menus.
+  const closeForms = (target) => { for (const d of document.querySelectorAll(".pop[open]")) if (!d.contains(target)) d.open = false; };
+
   // --- times, from the server's clock
   let offset = Date.parse(body.dataset.now) - Date.now();
   const words = (s) => {
@@ -16,17 +27,50 @@
     if (s < 86400) return two(Math.floor(s / 3600), "h", Math.floor(s % 3600 / 60), "m");
     return two(Math.floor(s / 86400), "d", Math.floor(s % 86400 / 3600), "h");
   };
+  // The zone is the operator's choice. Without the script, all times are UTC.
+  const zones = document.getElementById("zones");
+  let zone = "local";
+  try { zone = localStorage.getItem("honker-zone") || zone; } catch { /* storage may be forbidden */ }
+  const two = (n) => String(n).padStart(2, "0");
+  const absolute = (stamp, kind) => {
+    const utc = zone === "utc", at = new Date(stamp), get = (part) => at[(utc ? "getUTC" : "get") + part]();
+    const clock = `${two(get("Hours"))}:${two(get("Minutes"))}`;
+    if (kind === "clock") return clock;
+    if (kind === "second") return `${clock}:${two(get("Seconds"))}`;
+    if (kind === "day") return `${at.toLocaleString("en", { month: "short", timeZone: utc ? "UTC" : undefined })} ${get("Date")} ${clock}`;
+    return `${get("FullYear")}-${two(get("Month") + 1)}-${two(get("Date"))} ${clock}:${two(get("Seconds"))}`;
+  };
+  const relative = (t, now) => {
+    const d = (now - Date.parse(t.dateTime)) / 1000, w = words(Math.abs(d));
+    return t.dataset.as === "age" ? w : Math.abs(d) < 1 ? "now" : d < 0 ? `in ${w}` : `${w} ago`;
+  };
   const writeTimes = () => {
     const now = Date.now() + offset;
     for (const t of document.querySelectorAll("time[data-as]")) {
-      const d = (now - Date.parse(t.dateTime)) / 1000, w = words(Math.abs(d));
-      const text = t.dataset.as === "age" ? w : Math.abs(d) < 1 ? "now" : d < 0 ? `in ${w}` : `${w} ago`;
+      const ago = t.dataset.as === "ago" || t.dataset.as === "age";
+      const text = ago ? relative(t, now) : absolute(t.dateTime, t.dataset.as);
       if (t.textContent !== text) t.textContent = text;
+      if (ago) { const title = absolute(t.dateTime) + (zone === "utc" ? " UTC" : ""); if (t.title !== title) t.title = title; }
     }
   };
+  const setZone = () => {
+    for (const b of zones?.children ?? []) b.setAttribute("aria-pressed", b.dataset.zone === zone);
+    document.getElementById("zone").textContent = zone === "utc" ? "Times are UTC." : `Times are of ${Intl.DateTimeFormat().resolvedOptions().timeZone || "this browser"}.`;
+    writeTimes();
+  };
+  if (zones) {
+    zones.hidden = false;
+    zones.addEventListener("click", (e) => {
+      if (!e.target.dataset.zone) return;
+      zone = e.target.dataset.zone;
+      try { localStorage.setItem("honker-zone", zone); } catch { /* the choice lasts for this page */ }
+      setZone();
+    });
+  }
+  setZone();
 
   // --- following the file
-  let tag = null, asking = false, again = false, notBefore = 0, changes = 0, timer = 0, stream = null, poll = 0, hello = 0;
+  let tag = null, asking = false, again = false, leaving = false, notBefore = 0, changes = 0, timer = 0, stream = null, poll = 0, hello = 0;
   const state = (kind, text) => {
     if (!live) return;
     live.hidden = false;
@@ -59,10 +103,11 @@
     writeTimes();
     mark();
     later();
+    count();
   };
   const ask = async (force) => {
     clearTimeout(timer);
-    if (document.hidden) return;
+    if (document.hidden || leaving) return;
     if (asking) { again = true; return; }
     if (!force && busy()) { changes++; state("waiting", changes === 1 ? "1 change" : `${changes} changes`); return; }
     const wait = notBefore - performance.now();
@@ -94,6 +139,38 @@
       if (again) { again = false; ask(false); }
     }
   };
+  // --- a search goes on by itself for a few seconds
+  const patience = 5000;
+  let spent = 0, stopper = null;
+  const searching = (on) => document.documentElement.classList.toggle("searching", on);
+  const search = async () => {
+    const at = content()?.querySelector("[data-search]");
+    if (!at || asking || document.hidden || spent >= patience || busy()) { searching(false); return; }
+    const url = new URL(location.href), began = performance.now();
+    url.searchParams.set("on", at.dataset.search);
+    for (const name of ["after", "patient"]) url.searchParams.delete(name);
+    asking = true;
+    stopper = new AbortController();
+    searching(true);
+    try {
+      const answer = await fetch(url, { headers: { "Honker-Fragment": "1", "Honker-Search": "1", Accept: "text/html" }, cache: "no-store", credentials: "same-origin", signal: stopper.signal });
+      if (answer.status !== 200) { spent = patience; return; }
+      const text = await answer.text();
+      if (busy()) return;
+      history.replaceState(null, "", url);
+      tag = null;
+      morph(text);
+    } catch {
+      spent = patience; // stopped, or the server does not answer
+    } finally {
+      spent += performance.now() - began;
+      asking = false;
+      if (again && spent >= patience) { again = false; ask(false); }
+      setTimeout(search, 20);
+    }
+  };
+  document.addEventListener("click", (e) => { if (e.target.closest("[data-stop]")) { spent = patience; stopper?.abort(); searching(false); } });
+
   // Some things change by time alone: the page says when the next one does.
   let due = 0;
   const later = () => {
@@ -138,23 +215,29 @@
   }
   setInterval(() => { if (!document.hidden) writeTimes(); }, 1000);
   writeTimes();
+  search();
 
   // --- forms and links
   const here = new URL(location.href);
   if (here.searchParams.has("did")) {
-    for (const name of ["did", "n", "skipped"]) here.searchParams.delete(name);
+    for (const name of ["did", "n", "skipped", "over", "of"]) here.searchParams.delete(name);
     history.replaceState(null, "", here);
   }
   document.addEventListener("submit", (e) => { // a filter's URL has what was filled in
+    leaving = e.target.method === "post"; // its page may be gone with the change, and the next one comes anyway
     if (e.target.method !== "get") return;
     const empty = [...e.target.elements].filter((x) => x.name && !x.disabled && x.value === "");
     for (const x of empty) x.disabled = true;
     setTimeout(() => { for (const x of empty) x.disabled = false; });
   });
   document.addEventListener("change", (e) => {
-    if (!e.target.matches("[data-all]")) return;
-    for (const box of e.target.form.querySelectorAll("tbody input[name=pick]")) box.checked = e.target.checked;
+    if (e.target.matches("[data-all]")) for (const box of e.target.form.querySelectorAll("tbody input[name=pick]")) box.checked = e.target.checked;
+    count();
   });
+  addEventListener("pageshow", () => { leaving = false; }); // also when the browser goes back to this page
+  count();
+  document.addEventListener("keydown", (e) => { if (e.key === "Escape") closeForms(null); });
+  document.addEventListener("click", (e) => closeForms(e.target));
 
   // --- keys
   const keys = document.getElementById("keys"), help = document.getElementById("help");
@@ -171,17 +254,21 @@
     mark();
     to.scrollIntoView({ block: "nearest" });
   };
+  const focus = (field, e) => { if (field) { e.preventDefault(); field.focus(); field.select(); } };
+  const find = document.getElementById("find");
   document.addEventListener("keydown", (e) => {
+    if (e.key === "k" && (e.ctrlKey || e.metaKey) && !keys.open) { focus(find, e); return; }
     if (e.ctrlKey || e.metaKey || e.altKey || e.target.matches("input:not([type=checkbox]), textarea, select") || keys.open) return;
     const current = row && document.getElementById(row);
     if (performance.now() < went) {
       went = 0;
-      const to = document.querySelector(`nav a[data-key="${CSS.escape(e.key)}"]`);
+      const to = document.querySelector(`.rail a[data-key="${CSS.escape(e.key)}"]`);
       if (to) { e.preventDefault(); to.click(); }
       return;
     }
     switch (e.key) {
-      case "/": { const f = document.querySelector("[data-filter]"); if (f) { e.preventDefault(); f.focus(); f.select(); } break; }
+      case "/": focus(find, e); break;
+      case "f": focus(document.querySelector("[data-filter]"), e); break;
       case "g": went = performance.now() + 1200; break;
       case "j": move(1); break;
       case "k": move(-1); break;

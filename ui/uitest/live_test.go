@@ -141,7 +141,7 @@ func TestLive_Hidden(t *testing.T) {
 	b := browse(t, s)
 	b.open(s.url)
 	b.live()
-	require.EqualValues(t, 1, streams.Load())
+	require.Eventually(t, func() bool { return streams.Load() == 1 }, patience, time.Millisecond)
 	hide(b)
 	require.Eventually(t, func() bool { return streams.Load() == 0 }, patience, time.Millisecond)
 	show(b)
@@ -205,7 +205,7 @@ func TestLive_FallsBack(t *testing.T) {
 	}
 }
 
-// Two clicks requeue a group of dead letters, and the page shows the outcome.
+// Two clicks requeue a group of dead letters, and the page shows the outcome. Two more undo that.
 func TestVerbs_RequeueGroup(t *testing.T) {
 	s := serve(t, nil, 0, nil)
 	s.bury(t, "mails", "no route to host", 7)
@@ -213,12 +213,17 @@ func TestVerbs_RequeueGroup(t *testing.T) {
 	b := browse(t, s)
 	b.open(s.url + "dead")
 	b.live()
-	b.run(chromedp.Click(chromedp.CSS("article.group form[action=requeue] button")))
+	b.run(chromedp.Click(chromedp.CSS("article.kind .pop summary")), chromedp.Click(chromedp.CSS("article.kind form[action=requeue] button")))
 	b.wait("document.querySelector('h1')?.textContent === 'Requeue 7 jobs?'")
 	b.run(chromedp.Click(chromedp.CSS("main form button.primary")))
-	b.wait("document.getElementById('flash')?.textContent === '7 jobs requeued.'")
-	require.Equal(t, "2", strings.TrimSpace(b.text("document.querySelector('article.group .size a').textContent")))
+	b.wait("document.getElementById('flash')?.textContent === '7 jobs requeued. Those that have not run'")
+	require.Equal(t, "2", strings.TrimSpace(b.text("document.querySelector('article.kind .size a').textContent")))
 	require.Equal(t, "", b.text("location.search"), "the sentence is not part of what is handed on")
+
+	b.run(chromedp.Click(chromedp.CSS("form[action=bury] button")))
+	b.wait("document.querySelector('h1')?.textContent === 'Bury 7 jobs?'")
+	b.run(chromedp.Click(chromedp.CSS("main form button.primary")))
+	b.wait("document.getElementById('flash')?.textContent === '7 jobs made dead.'")
 }
 
 // To delete all matching jobs, the operator must type how many there are. Both the browser and the handler check
@@ -228,7 +233,7 @@ func TestVerbs_Typed(t *testing.T) {
 	s.bury(t, "mails", "no route to host", 4)
 	b := browse(t, s)
 	b.open(s.url + "dead")
-	b.run(chromedp.Click(chromedp.CSS("article.group form[action=discard] button")))
+	b.run(chromedp.Click(chromedp.CSS("article.kind form[action=discard] button")))
 	b.wait("document.querySelector('input[name=typed]')")
 	require.Empty(t, b.violations(), "the page that asks")
 	b.run(chromedp.Click(chromedp.CSS("main form button.primary"))) // the browser requires the field
@@ -248,7 +253,7 @@ func TestVerbs_NoScript(t *testing.T) {
 	s.enqueue(t, "mails")
 	b := browse(t, s, chromedp.Flag("blink-settings", "scriptEnabled=false"))
 	b.open(s.url)
-	b.run(chromedp.Click(chromedp.CSS("form[action=pause] button")), chromedp.WaitVisible(chromedp.CSS(".badge.paused")))
+	b.run(chromedp.Click(chromedp.CSS("form[action=pause] button")), chromedp.WaitVisible(chromedp.CSS(".tag.paused")))
 	stats, err := s.queue("mails").Stats(context.Background())
 	require.NoError(t, err)
 	require.NotNil(t, stats.Pause)

@@ -194,7 +194,11 @@ func (b *browser) run(actions ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
-	require.NoError(b.t, chromedp.Do(ctx, actions...))
+	err := chromedp.Do(ctx, actions...)
+	if err != nil && strings.Contains(err.Error(), "Could not find node") { // an update of the page has just replaced it
+		err = chromedp.Do(ctx, actions...)
+	}
+	require.NoError(b.t, err)
 }
 
 // wait waits until a script expression is true on the page.

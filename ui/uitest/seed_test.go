@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
+	"github.com/honker-go/honker/admin"
+	"github.com/honker-go/honker/dispatch"
+	"github.com/honker-go/honker/flow"
+	"github.com/honker-go/honker/relay"
 )
 
 // seed fills a file with the data of a small shop. The data has queues with and without workers, several kinds of
@@ -77,6 +82,110 @@ func seed(t *testing.T, db *honker.DB) {
 	seedStreams(t, db)
 	seedSchedules(t, db)
 	seedTraffic(t, db)
+	seedRelays(t, db)
+	seedActors(t, db)
+	seedRun(t, db)
+	seedAudit(t, db)
+}
+
+// seedAudit changes jobs in the names of two operators.
+func seedAudit(t *testing.T, db *honker.DB) {
+	t.Helper()
+	anna, ben := honker.WithActor(t.Context(), "anna"), honker.WithActor(t.Context(), "ben")
+	_, err := admin.Requeue(anna, db, admin.JobFilter{Queues: []string{"emails"}, Error: "mailbox"}, &admin.RequeueOptions{Spread: time.Hour})
+	require.NoError(t, err)
+	_, err = admin.Cancel(ben, db, admin.JobFilter{Queues: []string{"thumbnails"}, Contains: "customer-1239@"}, nil)
+	require.NoError(t, err)
+	_, err = db.Scheduler().Resume(ben, "cleanup")
+	require.NoError(t, err)
+}
+
+// seedRun adds a run of a flow that waits for a signal after a step with a long value.
+func seedRun(t *testing.T, db *honker.DB) {
+	t.Helper()
+	f := flow.New(db, "order", func(ctx context.Context, in json.RawMessage) (string, error) {
+		if _, err := flow.Step(ctx, "reserve the goods of the order", func(context.Context) (json.RawMessage, error) { return in, nil }); err != nil {
+			return "", err
+		}
+		return flow.Wait[string](ctx, "approved", 72*time.Hour)
+	}, nil)
+	_, err := f.Start(t.Context(), "order-17", json.RawMessage(`{"item":"tea","pieces":3,"to":"Gate 7, `+strings.Repeat("very ", 30)+`far away"}`))
+	require.NoError(t, err)
+	w := honker.NewWorkers(db, nil)
+	flow.Handle(w, f)
+	_, err = w.WorkDue(t.Context(), nil)
+	require.NoError(t, err)
+	run, err := flow.Get(t.Context(), db, "order", "order-17")
+	require.NoError(t, err)
+	require.Len(t, run.Timeline, 2)
+	_, err = db.SQL().Exec(`UPDATE _honkerx_flow_steps SET began_ms = began_ms - 90000 WHERE kind = 0`)
+	require.NoError(t, err)
+}
+
+// seedRelays adds a relay queue whose partitions wait, back off and are stuck, with dead letters.
+func seedRelays(t *testing.T, db *honker.DB) {
+	t.Helper()
+	r := relay.New(db, nil)
+	hooks := r.Queue("webhooks", 32)
+	failed := make(chan struct{})
+	hooks.Handle(func(_ context.Context, m *relay.Message) error {
+		switch {
+		case m.Key == "initech":
+			close(failed)
+			return errors.New("POST https://hooks.initech.example/in: 503 Service Unavailable, upstream connect error or disconnect/reset before headers")
+		case m.Partition == 9:
+			return relay.Reject(errors.New("POST https://hooks.globex.example/" + strings.Repeat("x", 200) + ": 410 Gone"))
+		}
+		return nil
+	}, relay.RetryBase(time.Hour), relay.RetryMax(time.Hour))
+	for i := range 12 {
+		_, err := hooks.Send(t.Context(), relay.Outgoing{Partition: 9, Payload: fmt.Appendf(nil, `{"event":"order.paid","order":%d}`, i)})
+		require.NoError(t, err)
+	}
+	for range 30 {
+		_, err := hooks.Send(t.Context(), relay.Outgoing{Key: "initech", Payload: []byte(`{"event":"order.paid"}`)})
+		require.NoError(t, err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() { ended <- r.Run(ctx) }()
+	<-failed
+	require.Eventually(t, func() bool {
+		info, err := hooks.Info(ctx)
+		return err == nil && info.Dead == 12
+	}, patience, 10*time.Millisecond)
+	stop()
+	require.NoError(t, <-ended)
+	_, err := db.SQL().Exec(`UPDATE _honkerx_relay_partitions SET attempts = 14 WHERE last_error <> ''`)
+	require.NoError(t, err)
+	_, err = relay.New(db, &relay.Options{Family: "billing"}).Queue("invoices", 4).Send(t.Context(), relay.Outgoing{Key: "acme"}, relay.Outgoing{Key: "globex"})
+	require.NoError(t, err)
+}
+
+// seedActors adds two live actors, of which the first has a task until the test ends, and a type without actors.
+func seedActors(t *testing.T, db *honker.DB) {
+	t.Helper()
+	d := dispatch.New(db, nil)
+	began := make(chan struct{})
+	for _, instance := range []string{"1", "2"} {
+		a := dispatch.NewActor(d, dispatch.Identity{Type: "osis", Instance: instance, Version: "v212"}, func(ctx context.Context, _ *dispatch.Task[int]) (any, error) {
+			close(began)
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}, &dispatch.ActorOptions{DrainTimeout: time.Millisecond})
+		ctx, stop := context.WithCancel(context.Background())
+		ended := make(chan error)
+		go func() { ended <- a.Run(ctx) }()
+		t.Cleanup(func() {
+			stop()
+			<-ended
+		})
+	}
+	for _, to := range []dispatch.Target{{Type: "osis", Instance: "1"}, {Type: "osis", Instance: "1"}, {Type: "render", Group: "gpu"}} {
+		_, err := d.Send(t.Context(), to, 1)
+		require.NoError(t, err)
+	}
+	<-began
 }
 
 // seedBatch adds a partly completed import with a failed job and a retried job, and a job that waits for the import.
@@ -108,6 +217,63 @@ func seedBatch(t *testing.T, db *honker.DB) {
 		}
 		require.NoError(t, job.Ack(ctx))
 	}
+}
+
+// seedPipeline adds five jobs that wait for each other. It returns the ID of one that has failed once and has been running
+// for three hours, beside a dead job.
+func seedPipeline(t *testing.T, db *honker.DB) (slow int64) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	add := func(queue string, opts ...honker.EnqueueOption) int64 {
+		id, err := honker.NewQueue[json.RawMessage](db, queue, nil).Enqueue(ctx, json.RawMessage(`{"invoice":"2026-11-0042","customer":"cus_8812"}`), opts...)
+		require.NoError(t, err)
+		return id
+	}
+	claim := func(queue string) *honker.Job[json.RawMessage] {
+		jobs, err := honker.NewQueue[json.RawMessage](db, queue, nil).Claim(ctx, "web-1-812-77ab", 1)
+		require.NoError(t, err)
+		require.Len(t, jobs, 1)
+		return jobs[0]
+	}
+	extract := add("etl.extract")
+	clean, slow := add("etl.clean", honker.After(extract)), add("etl.join", honker.After(extract))
+	load := add("etl.load", honker.After(clean, slow))
+	add("notify", honker.After(load))
+	require.NoError(t, claim("etl.extract").Ack(ctx))
+	require.NoError(t, claim("etl.clean").Reject(ctx, errors.New("the column price is missing")))
+	require.NoError(t, claim("etl.join").Retry(ctx, 0, errors.New("GET https://supplier.example/prices: 503 Service Unavailable")))
+	running, ended := make(chan struct{}), make(chan error)
+	go func() {
+		ended <- honker.NewQueue[json.RawMessage](db, "etl.join", nil).Work(ctx, func(ctx context.Context, job *honker.Job[json.RawMessage]) error {
+			job.SetProgress(41, 100, "suppliers")
+			close(running)
+			<-ctx.Done()
+			return ctx.Err()
+		}, &honker.WorkOptions{WorkerID: "web-1-812-etl", Lease: time.Hour, DrainTimeout: time.Millisecond})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		require.NoError(t, <-ended)
+	})
+	<-running
+	require.Eventually(t, func() bool { // the worker saves the start of a job that lasts
+		var n int
+		return db.SQL().QueryRow(`SELECT count(*) FROM _honkerx_starts WHERE job_id = ?`, slow).Scan(&n) == nil && n == 1
+	}, patience, 10*time.Millisecond)
+	at := func(ago time.Duration) int64 { return time.Now().Add(-ago).UnixMilli() }
+	for _, change := range []struct {
+		sql  string
+		args []any
+	}{
+		{`UPDATE _honker_live SET created_at = ? / 1000, run_at = ? / 1000 WHERE id = ?`, []any{at(214 * time.Minute), at(193 * time.Minute), slow}},
+		{`UPDATE _honkerx_attempts SET start_ms = ?, ran_ms = 41000 WHERE job_id = ?`, []any{at(212 * time.Minute), slow}},
+		{`UPDATE _honkerx_starts SET start_ms = ? WHERE job_id = ?`, []any{at(192 * time.Minute), slow}},
+		{sqlMinute, []any{time.Now().Unix()/60 - 200, "etl.join", 50, 50, 50, 0, 0, 5000, 60_000, 120}},
+	} {
+		_, err := db.SQL().Exec(change.sql, change.args...)
+		require.NoError(t, err)
+	}
+	return slow
 }
 
 // seedWorkers starts workers that hold jobs until the test ends.

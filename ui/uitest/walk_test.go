@@ -15,11 +15,14 @@ import (
 	"github.com/honker-go/honker/ui"
 )
 
-// pictures lists the pictures in docs/images with the page, width and color scheme of each.
-var pictures = map[string]string{
-	"overview": " 1280 light", "overview-dark": " 1280 dark", "overview-phone": " 390 light",
-	"queue": "queue?name=webhooks 1280 light", "jobs": "jobs?queue=emails 1280 light", "dead": "dead 1280 light",
-	"stream": "stream?topic=orders 1280 light", "schedules": "schedules 1280 light",
+// walked lists the pages with the names of their pictures in docs/images. A page without a name has no picture, or has that
+// of TestPages_Outage.
+var walked = []struct{ page, picture string }{
+	{"", ""}, {"queue?name=webhooks", ""}, {"queue?name=emails&span=24h", ""}, {"jobs", ""}, {"jobs?queue=emails", "jobs"},
+	{"jobs?phase=dead&contains=customer-3", "search"}, {"dead", "dead"}, {"job?id=1", ""}, {"job?id=40", ""}, {"streams", "streams"},
+	{"stream?topic=orders", "stream"}, {"schedules", "schedules"}, {"batches", "batches"}, {"relays", "relays"}, {"relay?name=webhooks", "relay"},
+	{"flows", "flows"}, {"run?flow=order&id=order-17", "run"}, {"actors", "actors"}, {"locks", "locks"}, {"workers", "workers"}, {"file", "file"},
+	{"audit", "audit"},
 }
 
 // Every page is tested in wide and narrow windows and in both color schemes. It must load no external resources,
@@ -29,40 +32,47 @@ func TestPages_Walk(t *testing.T) {
 	s := serve(t, &ui.Options{Authorize: ui.AllowAll, Title: "staging", Color: "#d97706", Enqueue: true}, 0, nil)
 	seed(t, s.db)
 	b := browse(t, s)
-	pages := []string{"", "queue?name=webhooks", "queue?name=emails&span=24h", "jobs", "jobs?queue=emails", "jobs?phase=dead&contains=customer-3", "dead", "job?id=1", "job?id=40",
-		"streams", "stream?topic=orders", "schedules", "batches", "locks", "workers", "file", "audit"}
 	for _, dark := range []string{"light", "dark"} {
 		for _, width := range []int64{1280, 390} {
 			b.run(chromedp.EmulateViewport(width, 900))
 			_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
 				Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: dark}}})
 			require.NoError(t, err)
-			for _, page := range pages {
+			for _, w := range walked {
+				page := w.page
 				b.open(s.url + page)
 				require.Equal(t, "true", b.text("document.documentElement.scrollWidth <= innerWidth"), "%s is wider than %d", page, width)
 				require.Equal(t, "1", b.text("document.querySelectorAll('h1').length"), page)
 				require.Equal(t, "0", b.text("document.querySelectorAll('[style], style, script:not([src])').length"), page)
 				b.live()
-				b.picture(page, width, dark)
+				b.picture(w.picture, width, dark)
 				require.Empty(t, b.violations(), "%s, %d wide, %s", page, width, dark)
 			}
 		}
 	}
 }
 
-// picture saves a screenshot in the directory named by HONKER_PICTURES.
-func (b *browser) picture(page string, width int64, colors string) {
+// picture saves a screenshot of a wide light or narrow dark page in the directory named by HONKER_PICTURES.
+func (b *browser) picture(name string, width int64, colors string) {
 	dir := os.Getenv("HONKER_PICTURES")
-	if dir == "" {
+	if dir == "" || name == "" {
 		return
 	}
-	for name, of := range pictures {
-		if of == fmt.Sprintf("%s %d %s", page, width, colors) {
-			png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
-			require.NoError(b.t, err)
-			require.NoError(b.t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600))
+	switch fmt.Sprintf("%d %s", width, colors) {
+	case "1280 light":
+	case "390 dark":
+		name += "-phone"
+	case "1280 dark":
+		if name != "overview" {
+			return
 		}
+		name += "-dark"
+	default:
+		return
 	}
+	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	require.NoError(b.t, err)
+	require.NoError(b.t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o600))
 }
 
 // The browser fixture reports policy violations, requests to other servers and script errors. The other tests rely on it.

@@ -32,12 +32,15 @@ type Options struct {
 	App    func() *sql.DB // the application's pool, which may be the same
 	Close  func() error   // closes the pools that belong to the Backend; nil if none does
 	NoMake bool           // the schema must exist: it is neither created nor brought up to date
-	Reads  bool           // nothing will be written, and so commits of others are polled for
+	// OldSchema returns the error for a schema that is missing, with version 0, or too old, if NoMake is set.
+	OldSchema func(version, current int) error
+	Reads     bool // nothing will be written, and so commits of others are polled for
 
 	Listen *pgx.ConnConfig // for the connection that gets notices; nil to poll
 	// BeforeListen changes a copy of Listen before each connection is made, for example its password. It may be nil.
 	BeforeListen func(context.Context, *pgx.ConnConfig) error
 	Poll         time.Duration // the longest pause between two looks without notices; 0 for the default
+	LocalClock   bool          // Now is the process's time and not the server's, as in a testing/synctest bubble
 }
 
 // Backend gives access to a schema of a PostgreSQL database. It implements engine.Backend.
@@ -48,6 +51,7 @@ type Backend struct {
 	clock   clock
 	where   string   // the database and schema, as sqlWhere returns them
 	own     sync.Map // transactions of Begin, by their *sql.Tx
+	lineage lineage
 	merger  merger
 	watcher atomic.Pointer[watcher] // the last of Watch; nil before
 }
@@ -55,7 +59,11 @@ type Backend struct {
 // Open prepares a Backend on a database. It brings the schema up to date, unless o.NoMake is set. ctx bounds the call.
 // If Open fails, it closes the pools.
 func Open(ctx context.Context, config *pgx.ConnConfig, o Options) (*Backend, error) {
+	if o.Reads {
+		o.Listen = nil // only registered processes get notices, and a standby refuses LISTEN
+	}
 	b := &Backend{name: fmt.Sprintf("%s:%d/%s/%s", config.Host, config.Port, config.Database, o.Schema), opts: o, pool: o.Pool}
+	b.clock.isLocal = o.LocalClock
 	b.merger.backend = b
 	if err := b.prepare(ctx, config); err != nil {
 		if failed := b.Close(); failed != nil {
@@ -75,11 +83,12 @@ func (b *Backend) prepare(ctx context.Context, config *pgx.ConnConfig) error {
 	if err != nil {
 		return err
 	}
-	bring := pgstore.Bootstrap
 	if b.opts.NoMake {
-		bring = pgstore.Current
+		err = pgstore.Current(ctx, b.pool, b.opts.Schema, b.opts.OldSchema)
+	} else {
+		err = pgstore.Bootstrap(ctx, b.pool, b.opts.Schema)
 	}
-	if err := bring(ctx, b.pool, b.opts.Schema); err != nil {
+	if err != nil {
 		return err
 	}
 	if b.opts.NoMake && !b.opts.Reads {
@@ -93,11 +102,21 @@ func (b *Backend) prepare(ctx context.Context, config *pgx.ConnConfig) error {
 	if b.where, err = pgstore.Where(ctx, b.pool, b.opts.Schema); err != nil {
 		return err
 	}
-	return b.clock.set(ctx, b.pool)
+	if err := b.clock.set(ctx, b.pool); err != nil {
+		return err
+	}
+	conn, err := b.connect(ctx, b.pool) // reads the timeline
+	if err != nil {
+		return err
+	}
+	return conn.Close()
 }
 
 // Name implements engine.Backend.
 func (b *Backend) Name() string { return b.name }
+
+// SchemaName returns the name of the schema of honker's tables.
+func (b *Backend) SchemaName() pgsql.Schema { return b.opts.Schema }
 
 // Close implements engine.Backend.
 func (b *Backend) Close() error {
@@ -133,6 +152,14 @@ func (b *Backend) writeAlone(ctx context.Context, op engine.Op) error {
 		}
 		return pgsql.Passing(err) || isGone(err), err
 	})
+}
+
+// Repeat implements engine.Contended.
+func (b *Backend) Repeat(ctx context.Context, transaction func() error) error {
+	return b.explain(b.retry(ctx, func() (again bool, err error) {
+		err = transaction()
+		return pgsql.Passing(err), err
+	}))
 }
 
 // write runs op on a connection. ctx limits the wait for the connection; the op itself is not interrupted.
@@ -227,11 +254,12 @@ func (b *Backend) catchUp(ctx context.Context, q row.Querier, left pgsql.Work, n
 	}
 }
 
-// Read implements engine.Backend. It calls f again if the connection was lost.
+// Read implements engine.Backend. It calls f again if the connection was lost, or if a
+// standby has ended a statement because its primary removes the rows.
 func (b *Backend) Read(ctx context.Context, oneMoment bool, f func(context.Context, row.Querier) error) error {
 	return b.explain(b.retry(ctx, func() (again bool, err error) {
 		err = b.read(ctx, oneMoment, f)
-		return isGone(err), err
+		return pgsql.Passing(err) || isGone(err), err
 	}))
 }
 
@@ -373,13 +401,19 @@ func (b *Backend) Savepoint(ctx context.Context, q row.Querier) (end func(ctx co
 // transaction of the application's pool. In the same round trip, the transaction gets a notice for the processes that
 // wait for its changes.
 func (b *Backend) CheckTx(ctx context.Context, tx row.Querier, committed map[any]func()) (seen bool, err error) {
-	if t, ok := tx.(*sql.Tx); ok {
+	opens := func() bool { return true }
+	switch t := tx.(type) {
+	case *sql.Tx:
 		if own, ok := b.own.Load(t); ok {
 			own.(*ownTx).then(committed)
 			return true, nil
 		}
-	} else if err := pgstore.InTransaction(ctx, tx); err != nil {
-		return false, fmt.Errorf("%w: not an open transaction: %w", engine.ErrInvalid, err)
+	case native:
+		opens = t.open
+	default:
+		if err := pgstore.InTransaction(ctx, tx); err != nil {
+			return false, fmt.Errorf("%w: not an open transaction: %w", engine.ErrInvalid, err)
+		}
 	}
 	where, err := pgstore.WhereAndWake(ctx, tx, b.opts.Schema, signalsOf(committed))
 	switch {
@@ -391,6 +425,8 @@ func (b *Backend) CheckTx(ctx context.Context, tx row.Querier, committed map[any
 		return false, fmt.Errorf("%w: the transaction belongs to another database than %s", engine.ErrInvalid, b.name)
 	case err != nil:
 		return false, b.explain(err)
+	case !opens():
+		return false, fmt.Errorf("%w: a pgx.Tx was ended by COMMIT or ROLLBACK as text: use its methods", engine.ErrInvalid)
 	}
 	return false, nil
 }

@@ -64,6 +64,18 @@ func (b *Backend) Listener() Listener {
 	return w.listener
 }
 
+// lostLong is the time without a connection for notices that is a problem. A restarted server is back before.
+const lostLong = time.Minute
+
+// DeafSince implements engine.Notified.
+func (b *Backend) DeafSince() (since time.Time, why error) {
+	l := b.Listener()
+	if l.State == Deaf || l.State == Lost && time.Since(l.Since) > lostLong {
+		return l.Since, l.Err
+	}
+	return time.Time{}, nil
+}
+
 // note sets the state of the connection. It reports whether it has changed.
 func (w *watcher) note(s ListenerState, err error) (changed bool) {
 	w.mu.Lock()

@@ -16,11 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker/honkerpg/internal/pgbackend"
-	"github.com/honker-go/honker/honkerpg/internal/pgstore"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/honkerpg/internal/pgtest"
 	"github.com/honker-go/honker/internal/engine"
-	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/wake"
 )
 
@@ -202,30 +200,5 @@ func TestWatch_SchemaIsAnother(t *testing.T) {
 		require.ErrorIs(t, err, engine.ErrDatabaseReplaced)
 	case <-time.After(time.Minute):
 		t.Fatal("the loss was not noticed")
-	}
-}
-
-// A change of the schedules wakes the process that fires them.
-func TestWatch_Schedules(t *testing.T) {
-	schema, signals := pgsql.Schema(pgtest.Schema(t)), wake.KindSignals(wake.ScheduleDue)
-	a, b := startProcess(t, pgtest.DSN(t), schema, false), startProcess(t, pgtest.DSN(t), schema, false)
-	a.AddWaiter(signals)
-	a.listens(t, schema, signals)
-	store := pgstore.Stores(schema).Schedules
-	for _, change := range []func(context.Context, engine.Querier, time.Time) error{
-		func(ctx context.Context, q engine.Querier, now time.Time) error {
-			_, _, err := store.Register(ctx, q, row.Task{Name: "a", Queue: "q", Spec: "@hourly", Payload: "1", MaxAttempts: 1, NextFire: now})
-			return err
-		},
-		func(ctx context.Context, q engine.Querier, _ time.Time) error {
-			_, err := store.Enable(ctx, q, "a", false)
-			return err
-		},
-		func(ctx context.Context, q engine.Querier, now time.Time) error {
-			return store.Update(ctx, q, "a", row.TaskChange{Spec: "@daily", NextFire: now})
-		},
-	} {
-		require.NoError(t, b.Write(t.Context(), engine.OpFunc(change)))
-		a.gets(t, signals)
 	}
 }

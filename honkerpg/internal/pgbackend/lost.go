@@ -34,6 +34,9 @@ func (b *Backend) retry(ctx context.Context, f func() (again bool, err error)) e
 	end := time.Now().Add(b.opts.BusyTimeout)
 	for try := 0; ; try++ {
 		again, err := f()
+		if isGone(err) || errors.Is(err, engine.ErrUncertain) {
+			b.lineage.losses.Add(1)
+		}
 		if !again || ctx.Err() != nil || time.Now().After(end) {
 			return err
 		}
@@ -53,7 +56,13 @@ func (b *Backend) connect(ctx context.Context, pool *sql.DB) (*sql.Conn, error) 
 	if pgsql.Away(err) {
 		return nil, gone{err}
 	}
-	return conn, err
+	if err != nil {
+		return nil, err
+	}
+	if err := b.follow(ctx, conn); err != nil {
+		return nil, errors.Join(undone(conn, err), conn.Close())
+	}
+	return conn, nil
 }
 
 // closed reports whether the connection was lost.

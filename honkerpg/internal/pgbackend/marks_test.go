@@ -126,3 +126,29 @@ func TestClaimBelowMark(t *testing.T) {
 	_, n = b.buffers(sqlClaim)
 	require.Equal(t, 10, n, "claims that lapse are found")
 }
+
+// sqlState is a look at the state of a queue as the notifier makes it.
+const sqlState = `SELECT ready FROM honker.state_of('q', true, false, $1) WHERE $2::timestamptz IS NOT NULL`
+
+// sqlShares divides a claim of ten jobs between two queues.
+const sqlShares = `SELECT unnest(honker.shares('{q,r}', '{0,0}', '{1,1}', NULL, $1, 10)) WHERE $2::timestamptz IS NOT NULL`
+
+// Looks at the state of a queue, and claims from several queues, begin at the mark of the connection's claims.
+func TestLooksUnderOldSnapshot(t *testing.T) {
+	b := newBloated(t)
+	b.add(1000, b.start.Add(time.Second))
+	const most = 600
+	naive := make(map[string]int)
+	for _, look := range []string{sqlState, sqlShares} {
+		naive[look], _ = b.buffers(look)
+		require.Greater(t, naive[look], most, "without a mark it walks over the rows")
+	}
+	claim, _ := b.buffers(sqlClaim)
+	require.Greater(t, claim, most)
+	for look, before := range naive {
+		got, n := b.buffers(look)
+		require.Positive(t, n)
+		require.Less(t, got, most)
+		t.Logf("buffers without a mark %d, with a mark %d", before, got)
+	}
+}

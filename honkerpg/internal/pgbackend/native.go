@@ -21,6 +21,13 @@ func Native(tx pgx.Tx) row.Querier { return native{tx} }
 // its own with a single connection, which is closed with its rows.
 type native struct{ tx pgx.Tx }
 
+// open reports whether a transaction is open, as the server has told with its last answer. It must follow a statement of the
+// transaction, whose connection may belong to somebody else after its end.
+func (n native) open() bool {
+	conn := n.tx.Conn()
+	return conn == nil || conn.PgConn().TxStatus() != 'I'
+}
+
 // ExecContext implements row.Querier.
 func (n native) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	done, err := n.tx.Exec(ctx, query, args...)

@@ -9,7 +9,6 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/honker-go/honker/honkerpg/internal/pgstore"
-	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
 	"github.com/honker-go/honker/internal/engine"
 )
 
@@ -17,7 +16,7 @@ import (
 var errPooler = fmt.Errorf("%w: a pooler in transaction mode loses prepared statements; set Options.Pooler, "+
 	"or Attach a pool whose DefaultQueryExecMode is pgx.QueryExecModeExec", engine.ErrUnsupported)
 
-// checkPooler returns errPooler if prepared statements would be used and a pooler loses them. A pooler is in between if
+// checkPooler returns the server's error, which explain explains, if prepared statements would be used and a pooler loses them. A pooler is in between if
 // the server has another name for the connection. Then two connections prepare a statement with the same name and use
 // it in turn: they fail if they get the same connection to the server, and also if one of them gets two.
 func checkPooler(ctx context.Context, pool *sql.DB, config *pgx.ConnConfig) error {
@@ -41,10 +40,6 @@ func checkPooler(ctx context.Context, pool *sql.DB, config *pgx.ConnConfig) erro
 			return err
 		}
 		defer two.Close(ctx)
-		err = pgstore.PrepareInTurn(ctx, one, two)
-		if pgsql.Unprepared(err) {
-			return fmt.Errorf("%w: %w", errPooler, err)
-		}
-		return err
+		return pgstore.PrepareInTurn(ctx, one, two)
 	})
 }

@@ -15,13 +15,19 @@ import (
 	"github.com/honker-go/honker/internal/wake"
 )
 
-// Pauses between looks.
-const (
+// Pauses between looks. Tests change them.
+var (
 	// safetyLook limits the delay if no notice comes: if its sender was killed between the commit and the notice, if the
 	// notice was lost with its connection, or if the transaction was older than the registration.
 	safetyLook = 5 * time.Second
 	// registerEarly is the rest of a registration at which it is renewed. A registration lasts for ten seconds.
 	registerEarly, registration = 5 * time.Second, 10 * time.Second
+	// again are the pauses of the looks after a registration. A transaction may have found nobody registered and commit
+	// after the look.
+	again = []time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 250 * time.Millisecond, time.Second}
+)
+
+const (
 	// ownLook is the longest time until a look after a commit of this process. The goroutines that a verb knows about are
 	// woken at once and not by a look.
 	ownLook = 50 * time.Millisecond
@@ -33,7 +39,7 @@ const (
 	defaultPoll = 500 * time.Millisecond
 
 	// Busy: more notices come than looks are worth.
-	burst       = 100 // notices in a second
+	burst       = 400 // notices in a second
 	firstBusy   = 5 * time.Millisecond
 	slowestBusy = 100 * time.Millisecond
 
@@ -41,13 +47,6 @@ const (
 	slowestRetry = 5 * time.Second
 	quietAfter   = 500 * time.Millisecond // busy ends after this time without a look that has woken somebody
 )
-
-// again are the pauses of the looks after a registration. A transaction may have found nobody registered and commit
-// after the look.
-var again = [...]time.Duration{10 * time.Millisecond, 50 * time.Millisecond, 250 * time.Millisecond, time.Second}
-
-// released are the signals of jobs that the resolver may have released or ended, in any queue.
-var released = wake.KindSignals(wake.QueueReady) | wake.KindSignals(wake.JobDone)
 
 // watcher looks at the database when a notice has come, when this process has committed, at times that were asked for,
 // and now and then. It runs from the first AddWaiter until Close.
@@ -76,6 +75,7 @@ type watcher struct {
 	unseen   bool      // a commit that nobody has observed may have left work
 	linked   bool      // the LISTEN connection works
 	relinked bool      // it works since the last look
+	moved    bool      // another server has taken over since the last look
 	listener Listener
 	count    int // notices since countFrom
 	from     time.Time
@@ -192,14 +192,17 @@ func (w *watcher) Close() error {
 func (w *watcher) committed(left pgsql.Work) {
 	var raised wake.Signals
 	if left&pgsql.Resolve != 0 {
-		raised = released
-		w.lookWithin(0, released)
+		raised = pgsql.Released
+		w.lookWithin(0, pgsql.Released)
 	}
 	if left&pgsql.Ended != 0 {
 		raised |= wake.KindSignals(wake.JobDone)
 	}
 	if left&pgsql.Planned != 0 {
 		raised |= wake.KindSignals(wake.ScheduleDue)
+	}
+	if left&pgsql.Room != 0 {
+		raised |= wake.KindSignals(wake.QueueReady)
 	}
 	w.Raise(raised)
 	w.Committed()
@@ -241,6 +244,14 @@ func (w *watcher) noticed(signals wake.Signals, unseen bool) {
 	w.lookWithin(0, signals)
 }
 
+// forget drops the knowledge of an earlier server, and looks.
+func (w *watcher) forget() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.moved, w.relinked = true, true
+	w.wakeUp()
+}
+
 func (w *watcher) setLinked(linked bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -256,13 +267,15 @@ type demand struct {
 	lookBy   time.Time
 	linked   bool
 	relinked bool
+	moved    bool
 	burst    bool
 }
 
 func (w *watcher) demand() (d demand) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	d = demand{waits: w.waiters > 0, deadline: w.deadline, lookBy: w.lookBy, linked: w.linked, relinked: w.relinked}
+	d = demand{waits: w.waiters > 0, deadline: w.deadline, lookBy: w.lookBy, linked: w.linked, relinked: w.relinked, moved: w.moved}
+	w.moved = false
 	d.burst = w.count > burst && time.Since(w.from) < time.Second
 	for i, n := range w.awaited {
 		if n > 0 {
@@ -280,6 +293,9 @@ func (w *watcher) run() {
 	defer w.leave()
 	for {
 		d := w.demand()
+		if d.moved {
+			w.registered, w.until, w.moment = 0, time.Time{}, "" // the registration may be lost with other commits
+		}
 		if !d.waits {
 			select {
 			case <-w.kick:
@@ -414,6 +430,8 @@ func (w *watcher) look(reason wake.Reason, register *wake.Signals, told bool) bo
 		signals = wake.AllSignals
 	case reason == wake.Commit && !byRequest && (told || moment == w.moment):
 		reason = wake.Deadline // nothing was committed, as far as the watcher knows
+	case reason == wake.Commit && signals != wake.AllSignals:
+		reason = wake.Notice
 	}
 	w.moment, w.failed = moment, false
 	if register != nil {
@@ -454,48 +472,4 @@ func (w *watcher) lookFailed(err error) bool {
 	w.pause = min(max(2*w.pause, fastPoll), slowestRetry)
 	w.notBefore = time.Now().Add(w.pause)
 	return true
-}
-
-// attend registers the process and does the work that commits of others have left. did means that there was some. If the
-// last look was on another connection, and so perhaps on another server, attend checks the place.
-func (w *watcher) attend(register *wake.Signals, check bool) (did bool, moment string, err error) {
-	b := w.backend
-	conn, err := b.pool.Conn(w.ctx)
-	if err != nil {
-		return false, "", err
-	}
-	defer conn.Close()
-	ctx := context.WithoutCancel(w.ctx)
-	if check {
-		where, err := pgstore.Where(ctx, conn, b.opts.Schema)
-		if err == nil && where != b.where {
-			err = fmt.Errorf("%w: %s is not the schema that was opened", engine.ErrDatabaseReplaced, b.name)
-		}
-		if err != nil {
-			return false, "", err
-		}
-	}
-	if err := b.refresh(ctx, conn); err != nil {
-		return false, "", err
-	}
-	left, moment, err := pgstore.Attend(ctx, conn, b.opts.Schema, w.process, register)
-	if err != nil || left == 0 || b.opts.Reads {
-		return false, moment, err
-	}
-	if left&pgsql.Resolve != 0 {
-		defer w.Raise(released)
-	}
-	return true, moment, pgstore.CatchUp(ctx, conn, b.opts.Schema, left, b.Now())
-}
-
-// leave ends the registration.
-func (w *watcher) leave() {
-	if !w.until.After(time.Now()) || w.registered == 0 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), lastNotice)
-	defer cancel()
-	if err := pgstore.EndAttend(ctx, w.backend.pool, w.backend.opts.Schema, w.process); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-		w.backend.opts.Logger.DebugContext(ctx, "honker: a registration was not removed and will run out", "db", w.backend.name, "err", err)
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ type process struct {
 	name    string // application_name of its connections
 	changed chan wake.Signals
 	lost    chan error
+	found   atomic.Bool // looks wake somebody
 	log     *lines
 }
 
@@ -75,6 +77,9 @@ func startProcess(t *testing.T, dsn string, schema pgsql.Schema, polls bool) *pr
 			select {
 			case p.changed <- s:
 			default:
+			}
+			if p.found.Load() {
+				return 1
 			}
 			return 0
 		},
@@ -261,6 +266,9 @@ func TestWatch_Polls(t *testing.T) {
 			if !c.polls {
 				eventually(t, func() bool { return a.log.has("notifications do not arrive") })
 			}
+			since, why := a.DeafSince()
+			require.Equal(t, c.polls, since.IsZero(), "a process that polls by choice misses nothing")
+			require.Equal(t, c.polls, why == nil)
 			for range 3 {
 				for len(a.changed) > 0 {
 					<-a.changed

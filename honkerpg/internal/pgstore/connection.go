@@ -31,6 +31,9 @@ const (
 	sqlWhere = `SELECT concat_ws('/', (SELECT system_identifier FROM pg_control_system()),
   (SELECT oid FROM pg_database WHERE datname = current_database()), coalesce(to_regclass($1)::oid, 0))`
 
+	sqlTimeline = `SELECT honker.timeline()`
+	sqlFollow   = `SELECT honker.follow()`
+
 	sqlWhereAndWake = sqlWhere + `, honker.wake($2, '')`
 )
 
@@ -47,9 +50,10 @@ func BackendPID(ctx context.Context, conn *pgx.Conn) (pid uint32, err error) {
 }
 
 // sqlLimitLocks does nothing behind a pooler, whose connection to the server would keep the setting for other clients.
-const sqlLimitLocks = `SELECT set_config('lock_timeout', $1, false) WHERE pg_backend_pid()::text = $2`
+const sqlLimitLocks = `SELECT set_config('lock_timeout', $1, false), set_config('jit', 'off', false) WHERE pg_backend_pid()::text = $2`
 
-// LimitLocks lets the statements of a new connection wait for a lock no longer than d. It prepares nothing.
+// LimitLocks lets the statements of a new connection wait for a lock no longer than d. They are not compiled, which takes
+// longer than the statements themselves. LimitLocks prepares nothing.
 func LimitLocks(ctx context.Context, conn *pgx.Conn, d time.Duration) error {
 	limit, pid := strconv.FormatInt(max(1, d.Milliseconds()), 10), strconv.FormatUint(uint64(conn.PgConn().PID()), 10)
 	_, err := conn.Exec(ctx, sqlLimitLocks, pgx.QueryExecModeExec, limit, pid)
@@ -106,6 +110,17 @@ func Rollback(ctx context.Context, conn *sql.Conn) error {
 func Where(ctx context.Context, q row.Querier, s pgsql.Schema) (where string, err error) {
 	_, err = pgsql.One(ctx, q, sqlWhere, []any{pgx.Identifier{string(s), "meta"}.Sanitize()}, &where)
 	return where, err
+}
+
+// Timeline returns the timeline of the server's log, or "" if it is not known. Another timeline means that commits may be
+// missing. Unless reading is set, numbers that missing commits may have used are then used no more.
+func Timeline(ctx context.Context, q row.Querier, s pgsql.Schema, reading bool) (timeline string, err error) {
+	query := sqlFollow
+	if reading {
+		query = sqlTimeline
+	}
+	_, err = pgsql.One(ctx, q, s.SQL(query), nil, &timeline)
+	return timeline, err
 }
 
 // WhereAndWake is Where in an application's transaction. The commit of the transaction also tells the processes that

@@ -138,8 +138,9 @@ func Bootstrap(ctx context.Context, pool *sql.DB, s pgsql.Schema) error {
 	return tx.Commit()
 }
 
-// Current returns ErrUnsupported unless the schema exists and is up to date. It writes nothing.
-func Current(ctx context.Context, pool *sql.DB, s pgsql.Schema) error {
+// Current returns an error unless the schema exists and is up to date: that of old if it is too old or missing, whose version is
+// 0. It writes nothing.
+func Current(ctx context.Context, pool *sql.DB, s pgsql.Schema, old func(version, current int) error) error {
 	if err := s.Check(); err != nil {
 		return err
 	}
@@ -151,10 +152,9 @@ func Current(ctx context.Context, pool *sql.DB, s pgsql.Schema) error {
 	case err != nil:
 		return err
 	case version == 0:
-		return fmt.Errorf("%w: there is no schema %s; run the statements that honkerpg.Schema returns", engine.ErrUnsupported, string(s))
+		return fmt.Errorf("%w: schema %s: %w, or run the statements that honkerpg.Schema returns", engine.ErrUnsupported, string(s), old(0, Version))
 	case version < Version:
-		return fmt.Errorf("%w: the schema %s has version %d, and this program needs version %d; open it once without NoMigrate, as a role that may create tables",
-			engine.ErrUnsupported, string(s), version, Version)
+		return fmt.Errorf("%w: schema %s: %w, as a role that may create tables", engine.ErrUnsupported, string(s), old(version, Version))
 	}
 	return nil
 }

@@ -91,3 +91,20 @@ func TestBootstrap_Refuses(t *testing.T) {
 		require.ErrorIs(t, pgstore.Bootstrap(t.Context(), db, bad), engine.ErrInvalid)
 	}
 }
+
+// A function that avoids sequential scans has plans that are not compiled, which takes a tenth of a second. The cost of a
+// scan that it cannot avoid is above every threshold, and connections of other programs have the server's settings.
+func TestBootstrap_FunctionsAreNotCompiled(t *testing.T) {
+	schema, db := pgsql.Schema(pgtest.Schema(t)), pool(t)
+	require.NoError(t, pgstore.Bootstrap(t.Context(), db, schema))
+	compiled := func() []string {
+		names, err := pgsql.Texts(t.Context(), db, `SELECT p.proname::text FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+WHERE n.nspname = '`+string(schema)+`' AND 'enable_seqscan=off' = ANY (p.proconfig) AND NOT 'jit=off' = ANY (p.proconfig) ORDER BY 1`)
+		require.NoError(t, err)
+		return names
+	}
+	require.Empty(t, compiled())
+	_, err := db.ExecContext(t.Context(), schema.SQL(`ALTER FUNCTION honker.live_queues() RESET jit`))
+	require.NoError(t, err)
+	require.Equal(t, []string{"live_queues"}, compiled(), "a function without the setting is found")
+}

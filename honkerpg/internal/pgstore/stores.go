@@ -3,6 +3,7 @@ package pgstore
 import (
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/dispatches"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/explains"
+	"github.com/honker-go/honker/honkerpg/internal/pgstore/flows"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/groups"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/inboxes"
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/jobs"
@@ -46,9 +47,12 @@ func Stores(s pgsql.Schema) engine.Stores {
 		Minutes:       ops.Minutes{Schema: s},
 		Audits:        ops.Audits{Schema: s},
 		Files:         noFile{},
+		Sizes:         ops.Sizes{Schema: s},
+		Servers:       ops.Servers{Schema: s},
 		Problems:      ops.Problems{Schema: s},
 		Dispatches:    dispatches.Dispatches{Schema: s},
 		Inboxes:       inboxes.Inboxes{Schema: s},
+		Flows:         flows.Flows{Schema: s},
 		Relays:        relays.Families{Schema: s},
 
 		Sweeps: sweeps(s),
@@ -84,6 +88,7 @@ func sweeps(s pgsql.Schema) engine.Sweeps {
 		Sent:       dispatches.Dispatches{Schema: s}.SweepSent(),
 		Replies:    dispatches.Dispatches{Schema: s}.SweepReplies(),
 		Actors:     dispatches.Dispatches{Schema: s}.SweepActors(),
+		Runs:       flows.Flows{Schema: s}.Sweep(),
 		Received:   inboxes.Inboxes{Schema: s}.Sweep(),
 		Minutes:    ops.Minutes{Schema: s}.Sweep(),
 		Windows:    s.RowSweep("rate", locks.WhereWindowIsOver),

@@ -11,7 +11,7 @@ import (
 // noFile refuses to describe the database, which is not a file.
 type noFile struct{}
 
-var errNoFile = fmt.Errorf("%w: the database is not a file; use psql or the views pg_stat_user_tables and pg_indexes", engine.ErrUnsupported)
+var errNoFile = fmt.Errorf("%w: the database is not a file; use admin.Database, or \\d in psql", engine.ErrUnsupported)
 
 func (noFile) Definitions(context.Context, row.Querier) ([]row.Definition, error) {
 	return nil, errNoFile

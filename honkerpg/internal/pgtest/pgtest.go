@@ -73,17 +73,41 @@ func Cluster(t testing.TB) *pgcluster.Cluster {
 			t.Error(err)
 		}
 	})
-	conn, err := pgx.Connect(context.Background(), c.DSN())
+	Exec(t, c.DSN(), `ALTER SYSTEM SET synchronous_commit = on`, `SELECT pg_reload_conf()`)
+	return c
+}
+
+// Standby starts a standby of a server of [Cluster]. A commit on the primary waits for a synchronous standby.
+func Standby(t testing.TB, primary *pgcluster.Cluster, synchronous bool) *pgcluster.Cluster {
+	t.Helper()
+	c, err := primary.StartStandby()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if synchronous { // not before: the standby would copy the setting, and then wait for a standby itself
+		Exec(t, primary.DSN(), `ALTER SYSTEM SET synchronous_standby_names = '`+pgcluster.StandbyName+`'`, `SELECT pg_reload_conf()`)
+	}
+	return c
+}
+
+// Exec runs statements on a server, each by itself.
+func Exec(t testing.TB, dsn string, statements ...string) {
+	t.Helper()
+	conn, err := pgx.Connect(context.Background(), dsn)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close(context.Background())
-	for _, statement := range []string{`ALTER SYSTEM SET synchronous_commit = on`, `SELECT pg_reload_conf()`} {
-		if _, err := conn.Exec(context.Background(), statement); err != nil {
+	for _, s := range statements {
+		if _, err := conn.Exec(context.Background(), s); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return c
 }
 
 // Settings of PgBouncer.

@@ -146,3 +146,21 @@ func TestServer_EndsWithItsProcess(t *testing.T) {
 		require.Error(t, err)
 	}
 }
+
+// A standby follows its primary, and takes over when the primary has ended. A commit that had waited for a synchronous
+// standby is there.
+func TestStandby(t *testing.T) {
+	primary := pgtest.Cluster(t)
+	standby := pgtest.Standby(t, primary, true)
+	pgtest.Exec(t, primary.DSN(), `CREATE TABLE x (n int)`, `INSERT INTO x VALUES (1)`)
+	require.NoError(t, primary.Crash())
+	_, err := pgx.Connect(t.Context(), primary.DSN())
+	require.Error(t, err)
+	require.NoError(t, standby.Promote())
+	conn, err := pgx.Connect(t.Context(), standby.DSN())
+	require.NoError(t, err)
+	defer conn.Close(context.Background())
+	var n int
+	require.NoError(t, conn.QueryRow(t.Context(), `INSERT INTO x SELECT n + 1 FROM x RETURNING n`).Scan(&n))
+	require.Equal(t, 2, n)
+}

@@ -30,6 +30,7 @@ type Options struct {
 	Full           bool // synchronous=FULL
 	BusyTimeout    time.Duration
 	Readers        int
+	IdleConns      int // number of the process's connections above which quiet files close theirs
 	PollInterval   time.Duration
 	NoFileNotices  bool
 	PosixLocks     bool

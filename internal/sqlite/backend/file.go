@@ -25,6 +25,10 @@ type File struct {
 	reads     chan struct{}  // semaphore that allows Readers concurrent reads, leaving connections for the other uses
 	userPool  func() *sql.DB // the application's pool, opened on first use
 	writer    *sqlite.Committer
+	version   *sqlite.OwnChange // the watcher's connection
+
+	resting sync.Mutex // held while connections are closed; see rest
+	closed  bool       // guarded by resting
 }
 
 var (
@@ -44,7 +48,8 @@ func Open(ctx context.Context, path string, o Options) (*File, error) {
 		onDisk: onDisk{identity: connector.Identity()}, opts: o, connector: connector, reads: make(chan struct{}, o.Readers),
 	}
 	b.lend = b.lendConn
-	b.own = newPool(connector, o.Readers+3) // plus connections for the committer, DB.Tx and the notifier
+	pooled := connector.Pooled(resters.arm)
+	b.own = newPool(pooled, o.Readers+3) // plus connections for the committer, DB.Tx and the notifier
 	if err := prepare(ctx, b.own, connector.Path(), o, sqlite.UseWAL); err != nil {
 		_ = b.own.Close()
 		return nil, err
@@ -54,11 +59,13 @@ func Open(ctx context.Context, path string, o Options) (*File, error) {
 		b.own.SetMaxIdleConns(o.Readers + 3)
 	}
 	b.userPool = sync.OnceValue(func() *sql.DB {
-		pool := newPool(connector, o.Readers+1)
+		pool := newPool(pooled, o.Readers+1)
 		pool.SetMaxOpenConns(0) // unlimited, since goroutines that need a second connection would wait for each other
 		return pool
 	})
 	b.writer = sqlite.NewCommitter(sqlite.OwnPool(b.own), o.BusyTimeout)
+	b.version = sqlite.NewOwnChange(connector.Readers())
+	resters.add(b)
 	return b, nil
 }
 
@@ -182,7 +189,7 @@ func (b *File) Vacuum(ctx context.Context) error { return sqlite.Vacuum(ctx, b.u
 func (b *File) Watch(events wake.Events) wake.Watcher {
 	w := newWatcher(b.opts, events, watch.Config{
 		Path:     b.Name(),
-		Version:  sqlite.NewOwnChange(b.connector.Readers()),
+		Version:  b.version,
 		Identity: b.connector.CheckIdentity,
 		Commits:  b.connector.Commits,
 	})
@@ -193,6 +200,10 @@ func (b *File) Watch(events wake.Events) wake.Watcher {
 // Close implements engine.Backend. The last connection that it closes is able to write, because the last connection
 // copies the log into the file.
 func (b *File) Close() error {
+	resters.remove(b)
+	b.resting.Lock()
+	b.closed = true
+	b.resting.Unlock()
 	return errors.Join(b.writer.Close(), b.userPool().Close(), b.own.Close())
 }
 

@@ -8,10 +8,12 @@ import (
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/sqlite/store/dispatches"
+	"github.com/honker-go/honker/internal/sqlite/store/flows"
 	"github.com/honker-go/honker/internal/sqlite/store/inboxes"
 	"github.com/honker-go/honker/internal/sqlite/store/jobs"
 	"github.com/honker-go/honker/internal/sqlite/store/lists"
 	"github.com/honker-go/honker/internal/sqlite/store/locks"
+	"github.com/honker-go/honker/internal/sqlite/store/moves"
 	"github.com/honker-go/honker/internal/sqlite/store/notify"
 	"github.com/honker-go/honker/internal/sqlite/store/ops"
 	"github.com/honker-go/honker/internal/sqlite/store/relays"
@@ -47,9 +49,12 @@ func Stores() engine.Stores {
 		Minutes:       ops.Minutes{},
 		Audits:        ops.Audits{},
 		Files:         ops.Files{},
+		Sizes:         ops.Files{},
+		Moves:         moves.Moves{},
 		Problems:      ops.Problems{},
 		Dispatches:    dispatches.Dispatches{},
 		Inboxes:       inboxes.Inboxes{},
+		Flows:         flows.Flows{},
 		Relays:        relays.RelayFamilies{},
 		Sweeps: engine.Sweeps{
 			Overdue:    jobs.SweepOverdue,
@@ -66,6 +71,7 @@ func Stores() engine.Stores {
 			Sent:       dispatches.SweepSent,
 			Replies:    dispatches.SweepReplies,
 			Actors:     dispatches.SweepActors,
+			Runs:       flows.SweepRuns,
 			Received:   inboxes.SweepReceived,
 			Minutes:    ops.SweepMinutes,
 			Windows:    locks.SweepWindows,

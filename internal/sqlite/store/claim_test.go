@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/internal/sqlite/store/jobs"
 )
 
-const randomTables = 1200 / slower
+const randomTables = 600 / slower
 
 // TestClaim_AsHonker runs our claim and honker's on the same rows, second by second. They must choose the same jobs,
 // but may differ in two ways:

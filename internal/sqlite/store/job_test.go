@@ -52,7 +52,7 @@ func TestLive_BatchAsSingle(t *testing.T) {
 	}
 }
 
-// InsertClaimed has the same effect as an enqueue followed by a claim of that job. If the claim
+// InsertClaimed has the same effect as an enqueue followed by a claim of that job, with a unique key or without. If the claim
 // would have done anything else on the same random rows, InsertClaimed inserts nothing.
 func TestLive_ClaimedAtInsert(t *testing.T) {
 	s, db := seed(t), openFresh(t)
@@ -61,9 +61,13 @@ func TestLive_ClaimedAtInsert(t *testing.T) {
 		g := newTable(s, i)
 		g.size = 5
 		r, j := g.rows(), g.newJob()
+		var u *jobs.Unique
+		if i%2 == 1 {
+			u = &jobs.Unique{Key: "k", NowMS: 1000 * g.now}
+		}
 		tx := begin(t, db)
 		writeRows(t, tx, r)
-		got, err := jobs.Jobs{}.InsertClaimed(ctx, tx, j, "1", "me", g.now+9)
+		got, err := jobs.Jobs{}.InsertClaimed(ctx, tx, j, "1", u, "me", g.now+9)
 		require.NoError(t, err)
 		live := liveRows(t, tx)
 		require.NoError(t, tx.Rollback())
@@ -72,7 +76,11 @@ func TestLive_ClaimedAtInsert(t *testing.T) {
 		writeRows(t, tx, r)
 		overdue, err := jobs.Jobs{}.Overdue(ctx, tx, j.Queue, g.now)
 		require.NoError(t, err)
-		_, err = jobs.Jobs{}.InsertOne(ctx, tx, j, "1")
+		if u == nil {
+			_, err = jobs.Jobs{}.InsertOne(ctx, tx, j, "1")
+		} else {
+			_, err = jobs.Jobs{}.InsertUnique(ctx, tx, j, "1", *u)
+		}
 		require.NoError(t, err)
 		want, _, err := claim(tx, j.Queue, "me", 99, g.now, g.now+9)
 		require.NoError(t, err)

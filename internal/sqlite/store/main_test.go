@@ -17,8 +17,10 @@ import (
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite"
 	"github.com/honker-go/honker/internal/sqlite/store/dispatches"
+	"github.com/honker-go/honker/internal/sqlite/store/flows"
 	"github.com/honker-go/honker/internal/sqlite/store/inboxes"
 	"github.com/honker-go/honker/internal/sqlite/store/jobs"
+	"github.com/honker-go/honker/internal/sqlite/store/moves"
 	"github.com/honker-go/honker/internal/sqlite/store/relays"
 	"github.com/honker-go/honker/internal/sqlite/store/schema"
 	"github.com/honker-go/honker/internal/sqlite/store/streams"
@@ -118,6 +120,21 @@ func withInbox(t *testing.T, db *sql.DB) *sql.DB {
 	_, err := inboxes.Inboxes{}.Receive(ctx, db, "shop", "1", time.UnixMilli(1), time.UnixMilli(1))
 	require.NoError(t, err)
 	exec(t, db, `DELETE FROM _honkerx_inbox_received`)
+	return db
+}
+
+// withFlows creates package flow's tables, which the library creates for the first run.
+func withFlows(t *testing.T, db *sql.DB) *sql.DB {
+	t.Helper()
+	require.NoError(t, flows.Flows{}.Prepare(ctx, db))
+	return db
+}
+
+// withMoving creates the table of parcels, which a move creates.
+func withMoving(t *testing.T, db *sql.DB) *sql.DB {
+	t.Helper()
+	_, err := moves.Moves{}.Begin(ctx, db, row.Mover{})
+	require.NoError(t, err)
 	return db
 }
 

@@ -17,10 +17,12 @@ import (
 
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite/store/dispatches"
+	"github.com/honker-go/honker/internal/sqlite/store/flows"
 	"github.com/honker-go/honker/internal/sqlite/store/inboxes"
 	"github.com/honker-go/honker/internal/sqlite/store/jobs"
 	"github.com/honker-go/honker/internal/sqlite/store/lists"
 	"github.com/honker-go/honker/internal/sqlite/store/locks"
+	"github.com/honker-go/honker/internal/sqlite/store/moves"
 	"github.com/honker-go/honker/internal/sqlite/store/notify"
 	"github.com/honker-go/honker/internal/sqlite/store/ops"
 	"github.com/honker-go/honker/internal/sqlite/store/relays"
@@ -90,13 +92,13 @@ func inOrder(plans []string, of map[string]goldenPlan) string {
 func allStatements() []rows.Statement {
 	return slices.Concat(rows.Statements(), jobs.Statements(), lists.Statements(), streams.Statements(), schedules.Statements(),
 		locks.Statements(), notify.Statements(), relays.Statements(), dispatches.Statements(),
-		inboxes.Statements(), ops.Statements(), schema.Statements())
+		inboxes.Statements(), flows.Statements(), moves.Statements(), ops.Statements(), schema.Statements())
 }
 
 // withEverything adds all tables that the library creates on demand.
 func withEverything(t *testing.T, db *sql.DB) *sql.DB {
 	t.Helper()
-	return withCompacted(t, withInbox(t, withDispatch(t, withRelay(t, db))))
+	return withCompacted(t, withMoving(t, withFlows(t, withInbox(t, withDispatch(t, withRelay(t, db))))))
 }
 
 // The plans don't change if the indexes that a honker binding adds are present.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/sqlite/store/jobs"
+	"github.com/honker-go/honker/internal/sqlite/store/schedules"
 	"github.com/honker-go/honker/internal/sqlite/store/schema"
 
 	"github.com/stretchr/testify/require"
@@ -254,11 +255,51 @@ BEGIN DELETE FROM _honkerx_unique WHERE queue = OLD.queue AND key = OLD.unique_k
 	require.Equal(t, `1|k|{"tenant":"acme"}`, value(t, db, `SELECT job_id, unique_key, headers FROM _honkerx_dead_job`))
 }
 
+// A version 7 file keeps how its schedules handle missed times, and gets the columns of last fires and the table of starts.
+func TestSchema_Version7(t *testing.T) {
+	db := openFresh(t)
+	execAll(t, db, []string{
+		`DROP TABLE _honkerx_starts`,
+		`DROP TABLE _honkerx_schedules`,
+		`CREATE TABLE _honkerx_schedules (name TEXT PRIMARY KEY, missed INTEGER NOT NULL) WITHOUT ROWID`,
+		`INSERT INTO _honkerx_schedules VALUES ('t', 2)`,
+		`INSERT INTO _honker_scheduler_tasks (name, queue, cron_expr, payload, next_fire_at) VALUES ('t', 'a', '@every 5s', '1', 99)`,
+		`UPDATE _honkerx_meta SET value = '7' WHERE key = 'schema_version'`,
+	})
+	require.False(t, current(t, db))
+	require.NoError(t, bootstrap(db, schema.Schema))
+	require.True(t, current(t, db))
+	for _, table := range []string{"_honkerx_starts", "_honkerx_schedules"} {
+		require.Equal(t, columns(t, openFresh(t), table), columns(t, db, table), table)
+	}
+	all, err := schedules.Schedules{}.List(ctx, db, "t")
+	require.NoError(t, err)
+	require.Equal(t, row.Skip, all[0].Missed)
+	require.Zero(t, all[0].LastJob)
+}
+
+// A version 8 file gets the column that marks the jobs of a requeue, and keeps the jobs requeued before.
+func TestSchema_Version8(t *testing.T) {
+	db := openFresh(t)
+	execAll(t, db, []string{
+		`ALTER TABLE _honkerx_job DROP COLUMN requeue`,
+		`INSERT INTO _honker_live (id, queue, payload, attempts) VALUES (1, 'a', '1', 3)`,
+		`INSERT INTO _honkerx_job (job_id, last_error, base) VALUES (1, 'no', 3)`,
+		`UPDATE _honkerx_meta SET value = '8' WHERE key = 'schema_version'`,
+	})
+	require.False(t, current(t, db))
+	require.NoError(t, bootstrap(db, schema.Schema))
+	require.True(t, current(t, db))
+	require.Equal(t, columns(t, openFresh(t), "_honkerx_job"), columns(t, db, "_honkerx_job"))
+	require.NoError(t, jobs.Jobs{}.MarkRequeued(ctx, db, []int64{1}, 7))
+	require.Equal(t, "3|7", value(t, db, `SELECT base, requeue FROM _honkerx_job`))
+}
+
 // A version 5 file with a paused queue gets a trigger that respects limits, and keeps its pause.
 func TestSchema_Version5(t *testing.T) {
 	db := openFresh(t)
 	exec(t, db, `DROP INDEX _honkerx_job_key`)
-	for _, c := range [][2]string{{"_honkerx_job", "wait"}, {"_honkerx_queues", "keys_paused"}, {"_honkerx_queues", "claim_ms"}, {"_honkerx_keys", "next_ms"},
+	for _, c := range [][2]string{{"_honkerx_job", "wait"}, {"_honkerx_job", "requeue"}, {"_honkerx_queues", "keys_paused"}, {"_honkerx_queues", "claim_ms"}, {"_honkerx_keys", "next_ms"},
 		{"_honkerx_queues", "fit_job"}, {"_honkerx_queues", "fit_key"}, {"_honkerx_queues", "fit_rate"}} {
 		exec(t, db, `ALTER TABLE `+c[0]+` DROP COLUMN `+c[1])
 	}

@@ -131,7 +131,7 @@ INSERT INTO _honker_live (queue, priority, run_at, payload) SELECT 'a', i % 3, 1
 func TestJobList_CollectWalks(t *testing.T) {
 	phases := []row.Phase{row.PhaseReady, row.PhaseScheduled, row.PhaseRunning, row.PhaseLapsed, row.PhaseHeld, row.PhaseExpired}
 	met := 0
-	eachTable(t, randomTables/4, func(t *testing.T, tx *sql.Tx, g table) {
+	eachTable(t, randomTables/8, func(t *testing.T, tx *sql.Tx, g table) {
 		exec(t, tx, `UPDATE _honker_live SET state = 'held' WHERE id % 7 = 3 AND state = 'pending'`)
 		exec(t, tx, `INSERT INTO _honker_dead (id, queue, payload) SELECT id, queue, '1' FROM _honker_live WHERE id % 3 = 0`)
 		for mask := range 1 << len(phases) {
@@ -162,7 +162,7 @@ func TestJobList_CollectWalks(t *testing.T) {
 // picked returns the jobs in a list, read three at a time.
 func picked(t *testing.T, q row.Querier, s row.JobSelect, order row.Order, sorted bool, now int64) (all []row.Job) {
 	t.Helper()
-	r := row.ListRequest{JobSelect: s, Order: order, Limit: 3, Plan: row.ListPlan{Sorted: sorted}}
+	r := row.ListRequest{JobSelect: s, Order: order, Limit: 3, Plan: row.ListPlan{Sorted: sorted, Looks: 9}}
 	for {
 		part, err := lists.Lists{}.List(ctx, q, r, time.Unix(now, 0))
 		require.NoError(t, err)

@@ -4,6 +4,11 @@
 // violated:
 //
 //	go run ./torture/cmd -for 10m -seed 1 -report out.json
+//
+// With the tag honkerpg, in the workspace postgres.work, the suites of killed processes run on a
+// PostgreSQL server that the command starts and crashes:
+//
+//	GOWORK=$PWD/postgres.work go run -tags honkerpg ./torture/cmd -for 10m -report out.json
 package main
 
 import (

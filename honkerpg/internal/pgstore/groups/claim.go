@@ -146,16 +146,16 @@ func (s Groups) end(ctx context.Context, q row.Querier, c row.GroupClaim, g clai
 	}
 	err = pgsql.Each(ctx, q, s.SQL(sqlEndClaim), func(r *sql.Rows) error {
 		d := row.Delivery{Token: g.token}
-		var topic, key sql.NullString
+		var topic, key, payload sql.NullString
 		var created sql.NullTime
-		if err := r.Scan(&d.Offset, &topic, &key, &d.Payload, &created, &d.Attempts); err != nil {
+		if err := r.Scan(&d.Offset, &topic, &key, &payload, &created, &d.Attempts); err != nil {
 			return err
 		}
 		if back++; !topic.Valid {
 			gone++
 			return nil
 		}
-		d.Topic, d.Key, d.CreatedAt = topic.String, key.String, pgsql.Instant(created)
+		d.Topic, d.Key, d.Payload, d.CreatedAt = topic.String, key.String, payload.String, pgsql.Instant(created)
 		size += len(d.Payload)
 		out.Events = append(out.Events, d)
 		return nil

@@ -14,7 +14,7 @@ import (
 const whereHolding = ` WHERE group_id = $1 AND "offset" = $2 AND token = $3 AND state + 0 = 0 AND deadline >= $4`
 
 const (
-	sqlAckDelivery = `SELECT honker.group_ack($1, $2, $3, $4)`
+	sqlAck = `SELECT honker.group_ack($1, $2, $3, $4)`
 
 	sqlNack = `UPDATE honker.delivery SET token = nextval('honker.grp_token'), last_error = nullif($7, ''),
   state = CASE WHEN $6::bigint > 0 AND attempts >= $6 THEN 2 ELSE 1 END,
@@ -23,11 +23,24 @@ const (
 	sqlExtendDelivery = `UPDATE honker.delivery SET deadline = $5` + whereHolding
 )
 
+// Ack implements engine.GroupStore.
+func (s Groups) Ack(ctx context.Context, q row.Querier, held []row.Holding, now time.Time) (n int, err error) {
+	if len(held) == 0 {
+		return 0, nil
+	}
+	events, tokens := make([]int64, len(held)), make([]int64, len(held))
+	for i, h := range held {
+		events[i], tokens[i] = h.Offset, h.Token
+	}
+	_, err = pgsql.One(ctx, q, s.SQL(sqlAck), []any{held[0].Group, events, tokens, pgsql.Stamp(now)}, &n)
+	return n, err
+}
+
 // Settle implements engine.GroupStore. It takes a single statement and no lock of the group.
 func (s Groups) Settle(ctx context.Context, q row.Querier, t row.GroupSettlement, now time.Time) (out row.GroupSettled, err error) {
 	if !t.Back {
-		_, err := pgsql.One(ctx, q, s.SQL(sqlAckDelivery), []any{t.Group, t.Offset, t.Token, pgsql.Stamp(now)}, &out.Held)
-		return out, err
+		n, err := s.Ack(ctx, q, []row.Holding{t.Holding}, now)
+		return row.GroupSettled{Held: n > 0}, err
 	}
 	args := []any{pgsql.Replan, t.Group, t.Offset, t.Token, pgsql.Stamp(now), pgsql.StampUp(t.Ready), t.MaxAttempts, t.Cause}
 	out.Held, err = pgsql.One(ctx, q, s.SQL(sqlNack), args, &out.Died)

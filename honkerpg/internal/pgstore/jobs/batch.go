@@ -35,7 +35,7 @@ func (s Batches) Insert(ctx context.Context, q row.Querier, name, headers string
 func (s Batches) Seal(ctx context.Context, q row.Querier, id int64) (bool, error) {
 	n, err := pgsql.Affected(ctx, q, s.SQL(sqlSealBatch), id)
 	if err == nil && n > 0 {
-		pgsql.Leave(q, pgsql.Resolve)
+		err = s.LeaveTokens(ctx, q)
 	}
 	return n > 0, err
 }

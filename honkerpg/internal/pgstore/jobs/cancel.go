@@ -9,7 +9,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-const sqlCancel = `SELECT id, queue FROM honker.cancel($1, $2, $3)`
+const sqlCancel = `SELECT id, queue FROM honker.cancel_($1, $2, $3)`
 
 // Cancel implements engine.JobStore.
 func (s Jobs) Cancel(ctx context.Context, q row.Querier, queue string, id int64, now time.Time) (bool, error) {
@@ -26,7 +26,7 @@ func (s Jobs) cancel(ctx context.Context, q row.Querier, queue string, ids []int
 		return err
 	}, queue, pgsql.List(ids), pgsql.Stamp(now))
 	if err == nil && len(gone) > 0 {
-		pgsql.Leave(q, pgsql.Resolve)
+		err = s.LeaveTokens(ctx, q)
 	}
 	return gone, err
 }

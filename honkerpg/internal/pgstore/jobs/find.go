@@ -15,7 +15,7 @@ var stateNames = [...]string{"pending", "processing", row.Held, row.Held}
 type stored struct {
 	id, state, priority, attempts, most, batch                                       sql.NullInt64
 	queue, payload, worker, lastError, uniqueKey, key, headers, progress, checkpoint sql.NullString
-	runAt, lease, created, expires, died, done                                       sql.NullTime
+	runAt, lease, created, expires, died, done, started                              sql.NullTime
 }
 
 // live returns the destinations of the columns of a live job, in the order of liveColumns.
@@ -30,7 +30,7 @@ func (s *stored) job() row.Job {
 		return row.Job{}
 	}
 	j := row.Job{
-		ID: s.id.Int64, Queue: s.queue.String, Payload: s.payload.String, Priority: s.priority.Int64, RunAt: pgsql.Instant(s.runAt),
+		Fine: true, ID: s.id.Int64, Queue: s.queue.String, Payload: s.payload.String, Priority: s.priority.Int64, RunAt: pgsql.Instant(s.runAt),
 		Attempts: s.attempts.Int64, MaxAttempts: s.most.Int64, CreatedAt: pgsql.Instant(s.created), ExpiresAt: pgsql.Instant(s.expires),
 		LastError: s.lastError.String, DiedAt: pgsql.Instant(s.died), DoneAt: pgsql.Instant(s.done), Unique: s.uniqueKey.String,
 		Key: s.key.String, Headers: s.headers.String, Batch: s.batch.Int64, Progress: s.progress.String, Checkpoint: s.checkpoint.String,
@@ -44,7 +44,7 @@ func (s *stored) job() row.Job {
 		j.State = stateNames[s.state.Int64]
 	}
 	if j.State == "processing" {
-		j.WorkerID, j.ClaimExpiresAt = s.worker.String, pgsql.Instant(s.lease)
+		j.WorkerID, j.ClaimExpiresAt, j.StartedAt = s.worker.String, pgsql.Instant(s.lease), pgsql.Instant(s.started)
 	}
 	return j
 }
@@ -52,18 +52,19 @@ func (s *stored) job() row.Job {
 // sqlFind is a single statement, because a job may move to another table between two statements.
 const sqlFind = `SELECT f.* FROM (
   SELECT j.id, j.queue, j.state, j.payload, j.priority, j.run_at, j.worker, j.lease_until, j.attempts, j.max_attempts, j.created_at,
-    j.expires_at, j.last_error, j.unique_key, j.key, j.headers, j.batch, s.progress, s.checkpoint, NULL::timestamptz, NULL::timestamptz
+    j.expires_at, j.last_error, j.unique_key, j.key, j.headers, j.batch, s.progress, s.checkpoint, NULL::timestamptz, NULL::timestamptz,
+    CASE WHEN ` + isStart + ` THEN s.started_at END
   FROM honker.job j LEFT JOIN honker.side s ON s.job_id = j.id WHERE j.id = $1
   UNION ALL SELECT id, queue, 0, payload, priority, run_at, NULL, NULL, attempts, max_attempts, created_at,
-    NULL, last_error, unique_key, key, headers, batch, progress, checkpoint, died_at, NULL FROM honker.dead WHERE id = $1
+    NULL, last_error, unique_key, key, headers, batch, progress, checkpoint, died_at, NULL, NULL FROM honker.dead WHERE id = $1
   UNION ALL SELECT id, queue, 0, payload, priority, run_at, worker, NULL, attempts, max_attempts, created_at,
-    expires_at, last_error, unique_key, key, headers, batch, progress, NULL, NULL, done_at FROM honker.done WHERE id = $1
+    expires_at, last_error, unique_key, key, headers, batch, progress, NULL, NULL, done_at, NULL FROM honker.done WHERE id = $1
 ) f WHERE $2::text = '' OR f.queue = $2 LIMIT 1`
 
 // Find implements engine.JobStore.
 func (s Jobs) Find(ctx context.Context, q row.Querier, id int64, queue string) (row.Job, bool, error) {
 	var j stored
-	found, err := pgsql.One(ctx, q, s.SQL(sqlFind), []any{pgsql.Replan, id, queue}, append(j.live(), &j.progress, &j.checkpoint, &j.died, &j.done)...)
+	found, err := pgsql.One(ctx, q, s.SQL(sqlFind), []any{pgsql.Replan, id, queue}, append(j.live(), &j.progress, &j.checkpoint, &j.died, &j.done, &j.started)...)
 	return j.job(), found, err
 }
 
@@ -77,11 +78,11 @@ func (s Jobs) Base(ctx context.Context, q row.Querier, id int64) (base int64, er
 
 // ListedColumns are the columns of the view listed that ScanListed reads.
 const ListedColumns = `id, queue, state, payload, priority, run_at, worker, lease_until, attempts, max_attempts, created_at, expires_at,
-  last_error, unique_key, key, headers, batch, progress, died_at, done_at`
+  last_error, unique_key, key, headers, batch, progress, died_at, done_at, started_at`
 
 // ScanListed scans a job of a list, without its checkpoint.
 func ScanListed(r *sql.Rows) (row.Job, error) {
 	var j stored
-	err := r.Scan(append(j.live(), &j.progress, &j.died, &j.done)...)
+	err := r.Scan(append(j.live(), &j.progress, &j.died, &j.done, &j.started)...)
 	return j.job(), err
 }

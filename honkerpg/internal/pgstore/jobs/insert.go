@@ -96,7 +96,7 @@ func (s Jobs) handOver(ctx context.Context, q row.Querier, in *row.Insert, now t
 		}
 		if claimed {
 			out.Claimed = append(out.Claimed, &row.Job{
-				ID: id, Queue: in.Queue, State: "processing", Payload: in.Payloads[len(out.IDs)], Priority: in.Priority, RunAt: pgsql.Shown(runAt),
+				Fine: true, ID: id, Queue: in.Queue, State: "processing", Payload: in.Payloads[len(out.IDs)], Priority: in.Priority, RunAt: pgsql.Shown(runAt),
 				WorkerID: in.Offer.Worker, ClaimExpiresAt: pgsql.Shown(lease), Attempts: 1, MaxAttempts: in.MaxAttempts,
 				CreatedAt: pgsql.Shown(pgsql.Stamp(now)), ExpiresAt: pgsql.Instant(expires), Headers: in.Headers,
 			})

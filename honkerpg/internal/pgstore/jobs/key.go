@@ -14,7 +14,7 @@ const sqlKeys = `WITH counted AS (
   SELECT j.key, count(*) FILTER (WHERE j.state = 1 AND j.lease_until >= $2) AS running, 0::bigint AS cancelled,
     count(*) FILTER (WHERE j.state > 1) AS held, count(*) FILTER (WHERE j.state = 0 OR j.state = 1 AND j.lease_until < $2) AS waiting,
     min(j.created_at) FILTER (WHERE j.state <> 1 OR j.lease_until < $2) AS oldest
-  FROM honker.job j WHERE j.queue = $1 AND j.key IS NOT NULL GROUP BY j.key
+  FROM honker.job j WHERE j.queue = $1 AND j.key IS NOT NULL AND j.id > 0 GROUP BY j.key
   UNION ALL SELECT p.key, 0, count(*), 0, 0, NULL FROM honker.place p WHERE p.queue = $1 AND p.key IS NOT NULL AND p.until_at > $2 GROUP BY p.key
   UNION ALL SELECT k.key, 0, 0, 0, 0, NULL FROM honker.key k WHERE k.queue = $1 AND honker.pauses(k.paused_at, k.paused_until, $2)),
 of AS (SELECT c.key, sum(c.running)::bigint AS running, sum(c.cancelled)::bigint AS cancelled, sum(c.held)::bigint AS held,

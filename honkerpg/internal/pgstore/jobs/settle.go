@@ -51,14 +51,18 @@ func progressText(p row.Progress) string {
 	return string(text)
 }
 
-const sqlAckMany = `SELECT coalesce(cardinality(a.gone), 0), a.linked FROM honker.ack($1, $2, $3::bigint[], NULL, $4) a`
+const sqlAckMany = `SELECT coalesce(cardinality(a.gone), 0), a.linked, EXISTS (SELECT FROM honker.queue k WHERE k.queue = $4 AND k.limited)
+FROM honker.ack_($1, $2, $3::bigint[], NULL, $4) a`
 
 // AckMany implements engine.JobStore. An ack leaves tokens for the jobs that wait for the acked job, so rest is false.
 func (s Jobs) AckMany(ctx context.Context, q row.Querier, a row.AckMany, now time.Time) (n int, rest bool, err error) {
-	linked := false
-	_, err = pgsql.One(ctx, q, s.SQL(sqlAckMany), []any{a.Worker, pgsql.Stamp(now), pgsql.List(a.IDs), a.Queue}, &n, &linked)
+	var linked, limited bool
+	_, err = pgsql.One(ctx, q, s.SQL(sqlAckMany), []any{a.Worker, pgsql.Stamp(now), pgsql.List(a.IDs), a.Queue}, &n, &linked, &limited)
 	if linked {
 		pgsql.Leave(q, pgsql.Resolve)
+	}
+	if limited {
+		pgsql.Leave(q, pgsql.Room)
 	}
 	pgsql.Leave(q, pgsql.Ended)
 	return n, false, err

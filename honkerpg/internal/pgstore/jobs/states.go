@@ -10,7 +10,7 @@ import (
 )
 
 const sqlStates = `SELECT u.queue, s.ready, s.next, s.limited, s.start
-FROM unnest($1::text[]) WITH ORDINALITY u (queue, ord) CROSS JOIN LATERAL honker.state_of(u.queue, $2, $3) s ORDER BY u.ord`
+FROM unnest($1::text[]) WITH ORDINALITY u (queue, ord) CROSS JOIN LATERAL honker.state_of(u.queue, $2, false, $3) s ORDER BY u.ord`
 
 // States implements engine.JobStore.
 func (s Jobs) States(ctx context.Context, q row.Querier, queues []string, next bool, now time.Time) (all []row.QueueState, err error) {
@@ -27,12 +27,7 @@ func (s Jobs) States(ctx context.Context, q row.Querier, queues []string, next b
 
 // NextClaim implements engine.JobStore.
 func (s Jobs) NextClaim(ctx context.Context, q row.Querier, queue string, now time.Time) (time.Time, error) {
-	states, err := s.States(ctx, q, []string{queue}, true, now)
-	if err != nil {
-		return time.Time{}, err
-	}
-	if !states[0].Start.IsZero() {
-		return states[0].Start, nil
-	}
-	return states[0].Next, nil
+	var at sql.NullTime
+	_, err := pgsql.One(ctx, q, s.SQL(`SELECT honker.next_claim($1, $2)`), []any{queue, pgsql.Stamp(now)}, &at)
+	return pgsql.Instant(at), err
 }

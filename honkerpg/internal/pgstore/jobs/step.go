@@ -31,7 +31,9 @@ func (s Jobs) Step(ctx context.Context, q row.Querier, step row.Step, now time.T
 		return row.Claimed{}, err
 	}
 	if got.bits&bitLinked != 0 {
-		pgsql.Leave(q, pgsql.Resolve)
+		if err := s.LeaveTokens(ctx, q); err != nil {
+			return row.Claimed{}, err
+		}
 	}
 	if len(step.Settle) > 0 || len(got.dead) > 0 {
 		pgsql.Leave(q, pgsql.Ended)
@@ -47,6 +49,7 @@ func (s Jobs) Step(ctx context.Context, q row.Querier, step row.Step, now time.T
 		c.Jobs = append(c.Jobs, got.jobs...)
 		_, largest := row.PayloadBytes(got.jobs)
 		c.Largest = max(c.Largest, largest)
+		c.Limited = c.Limited || got.bits&bitLimits != 0
 		if c.More = len(got.jobs) == n || got.bits&bitMore != 0; len(got.jobs) < n {
 			break
 		}
@@ -74,6 +77,7 @@ const (
 	bitPaused = 2
 	bitStuck  = 4
 	bitMore   = 8
+	bitLimits = 32
 )
 
 // stepped is the outcome of a call of honker.step.
@@ -138,7 +142,7 @@ func (f *fields) scan(r *sql.Rows) error {
 
 func (f *fields) job() *row.Job {
 	return &row.Job{
-		ID: f.id.Int64, Queue: f.queue.String, Payload: f.payload.String, Priority: f.priority.Int64, RunAt: pgsql.Instant(f.runAt),
+		Fine: true, ID: f.id.Int64, Queue: f.queue.String, Payload: f.payload.String, Priority: f.priority.Int64, RunAt: pgsql.Instant(f.runAt),
 		Attempts: f.attempts.Int64, MaxAttempts: f.max.Int64, CreatedAt: pgsql.Instant(f.created), ExpiresAt: pgsql.Instant(f.expires),
 		LastError: f.cause.String, Unique: f.unique.String, Key: f.key.String, Headers: f.headers.String, Batch: f.batch.Int64,
 		Checkpoint: f.toGoOn.String,

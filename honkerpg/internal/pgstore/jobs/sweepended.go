@@ -26,16 +26,20 @@ func (s Jobs) SweepDone() engine.Sweep {
 	return ended{Schema: s.Schema, table: "done", at: "done_at", keep: "false", of: func(r row.QueueRetention) row.Retention { return r.Done }, none: true}.sweep()
 }
 
-// SweepDead returns the sweep of the dead jobs beyond their queues' retention. Dead jobs that others wait for are kept.
+// SweepDead returns the sweep of the dead jobs beyond their queues' retention. Dead jobs that
+// others wait for are kept, and so are members of batches, which would never be done otherwise.
 func (s Jobs) SweepDead() engine.Sweep {
-	return ended{Schema: s.Schema, table: "dead", at: "died_at", keep: "EXISTS (SELECT FROM honker.edge e WHERE e.parent = r.id AND e.parent <> 0 AND e.waiter > 0)",
+	return ended{Schema: s.Schema, table: "dead", at: "died_at", keep: "EXISTS (SELECT FROM honker.edge e WHERE e.parent = r.id AND e.parent <> 0)",
 		of: func(r row.QueueRetention) row.Retention { return r.Dead }}.sweep()
 }
 
 func (t ended) sweep() engine.Sweep {
 	over := ` FROM honker.` + t.table + ` r WHERE r.queue = $1 AND (r.` + t.at + `, r.id) <= ($2, $3) AND NOT ` + t.keep
 	find := t.SQL(`SELECT r.id` + over + ` ORDER BY r.` + t.at + `, r.id LIMIT $4`)
-	take := t.SQL(`DELETE` + over + ` AND r.id = ANY ($4::bigint[])`)
+	take := t.SQL(`WITH gone AS (DELETE` + over + ` AND r.id = ANY ($4::bigint[]) RETURNING r.id),
+  attempts AS (DELETE FROM honker.attempt a USING gone g WHERE a.job_id = g.id),
+  links AS (DELETE FROM honker.edge e USING gone g WHERE e.waiter = g.id)
+SELECT count(*) FROM gone`)
 	return engine.Sweep{
 		Of:    "queue",
 		Parts: t.parts,
@@ -45,8 +49,9 @@ func (t ended) sweep() engine.Sweep {
 		},
 		Take: func(ctx context.Context, q row.Querier, part row.Part, ids []int64, _ time.Time, _ int) (row.Swept, error) {
 			at, id := through(part.Through)
-			n, err := pgsql.Affected(ctx, q, take, pgsql.Replan, part.Name, at, id, pgsql.List(ids))
-			return row.Swept{N: n}, err
+			var swept row.Swept
+			_, err := pgsql.One(ctx, q, take, []any{pgsql.Replan, part.Name, at, id, pgsql.List(ids)}, &swept.N)
+			return swept, err
 		},
 	}
 }

@@ -12,9 +12,17 @@ import (
 
 const (
 	sqlCancelMany = `SELECT id, queue, waited FROM honker.cancel_many($1, $2, $3, $4)`
+	sqlBury       = `SELECT id, queue, attempts FROM honker.bury_many($1, $2, $3)`
 	sqlDiscard    = `SELECT id, queue, waited FROM honker.discard($1, $2, $3)`
+	sqlMark       = `INSERT INTO honker.side (job_id, requeue) SELECT unnest($1::bigint[]), $2 ON CONFLICT (job_id) DO UPDATE SET requeue = excluded.requeue`
 	sqlRequeue    = `SELECT queue, done, key, taken_by, live FROM honker.requeue($1, $2, $3, $4, $5, $6)`
 	sqlWaiters    = `SELECT honker.waiters($1)`
+
+	sqlEdgesBefore = `(SELECT CASE WHEN parent > 0 THEN parent ELSE -batch END, true, false FROM honker.edge WHERE waiter = $1 AND batch <> -1 AND state = 2 LIMIT $2)
+UNION ALL (SELECT CASE WHEN parent > 0 THEN parent ELSE -batch END, false, false FROM honker.edge WHERE waiter = $1 AND batch <> -1 AND state = 0 LIMIT $2)
+UNION ALL (SELECT CASE WHEN parent > 0 THEN parent ELSE -batch END, false, true FROM honker.edge WHERE waiter = $1 AND batch <> -1 AND state = 1 LIMIT $2)`
+	sqlEdgesAfter      = `SELECT waiter, state = 2, state = 1 FROM honker.edge WHERE parent = $1 AND parent <> 0 AND batch <> -1 ORDER BY waiter LIMIT $2`
+	sqlEdgesAfterBatch = `SELECT waiter, state = 2, state = 1 FROM honker.edge WHERE batch = $1 AND batch <> 0 AND parent = 0 ORDER BY waiter LIMIT $2`
 
 	sqlRunNow = `UPDATE honker.job SET run_at = $2 WHERE id IN (
   SELECT id FROM honker.job WHERE id = ANY ($1) AND state = 0 AND run_at > $2 ORDER BY id FOR UPDATE) RETURNING id, queue`
@@ -27,6 +35,20 @@ UNION ALL SELECT 'done' FROM honker.done WHERE id = $1 AND queue = $2 AND create
 
 // waitersAs are the values by which honker.cancel_many and honker.discard know how to treat waiting jobs.
 var waitersAs = map[row.Waiters]int{row.ReleaseWaiters: 0, row.DropWaiters: 1, row.KeepWaiters: 2}
+
+// Bury implements engine.OperatorStore.
+func (s Operators) Bury(ctx context.Context, q row.Querier, ids []int64, now time.Time) (dead []row.Death, err error) {
+	err = pgsql.Each(ctx, q, s.SQL(sqlBury), func(r *sql.Rows) error {
+		d := row.Death{Reason: row.ReasonBuried}
+		err := r.Scan(&d.ID, &d.Queue, &d.Attempts)
+		dead = append(dead, d)
+		return err
+	}, pgsql.List(ids), row.ReasonBuried, pgsql.Stamp(now))
+	if err == nil && len(dead) > 0 {
+		pgsql.Leave(q, pgsql.Resolve)
+	}
+	return dead, err
+}
 
 // CancelMany implements engine.OperatorStore.
 func (s Operators) CancelMany(ctx context.Context, q row.Querier, c row.CancelJobs, now time.Time) (row.Removed, error) {
@@ -85,9 +107,38 @@ func (s Operators) Requeue(ctx context.Context, q row.Querier, r row.Requeue, no
 	return out, err
 }
 
+// MarkRequeued implements engine.OperatorStore.
+func (s Operators) MarkRequeued(ctx context.Context, q row.Querier, ids []int64, entry int64) error {
+	_, err := q.ExecContext(ctx, s.SQL(sqlMark), pgsql.List(ids), entry)
+	return err
+}
+
 // Waiters implements engine.OperatorStore.
 func (s Operators) Waiters(ctx context.Context, q row.Querier, nodes []int64) ([]int64, error) {
 	return pgsql.IDs(ctx, q, s.SQL(sqlWaiters), pgsql.List(nodes))
+}
+
+// Edges implements engine.OperatorStore. Edges to the holder of a unique key have the batch -1 and are omitted.
+func (s Operators) Edges(ctx context.Context, q row.Querier, node int64, limit int) (before, after []row.Neighbor, err error) {
+	if before, err = s.neighbors(ctx, q, sqlEdgesBefore, node, limit); err != nil {
+		return nil, nil, err
+	}
+	query := sqlEdgesAfter
+	if node < 0 {
+		query, node = sqlEdgesAfterBatch, -node
+	}
+	after, err = s.neighbors(ctx, q, query, node, limit)
+	return before, after, err
+}
+
+func (s Operators) neighbors(ctx context.Context, q row.Querier, query string, node int64, limit int) (all []row.Neighbor, err error) {
+	err = pgsql.Each(ctx, q, s.SQL(query), func(r *sql.Rows) error {
+		var n row.Neighbor
+		err := r.Scan(&n.Node, &n.Dead, &n.Done)
+		all = append(all, n)
+		return err
+	}, node, limit)
+	return all[:min(len(all), limit)], err
 }
 
 // Same implements engine.OperatorStore.

@@ -17,7 +17,7 @@ type Operators struct{ pgsql.Schema }
 
 const (
 	sqlQueues   = `SELECT honker.live_queues()`
-	sqlCounts   = `SELECT queue, phase, n FROM honker.counts($1, $2, $3, $4)`
+	sqlCounts   = `SELECT queue, phase, n FROM honker.counts_($1, $2, $3, $4)`
 	sqlHeads    = `SELECT queue, ready, behind, due, lapse FROM honker.heads($1, $2)`
 	sqlAttempts = `SELECT attempt, worker, start_at, (extract(epoch FROM ran) * 1000000)::bigint, coalesce(error, ''), coalesce(log, '')
 FROM honker.attempt WHERE job_id = $1 ORDER BY attempt`

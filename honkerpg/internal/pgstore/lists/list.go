@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	sqlListed  = `SELECT ` + jobs.ListedColumns + ` FROM honker.chosen(` + selectionRow + `, $19, $20, $21, $22)`
-	sqlScanned = `SELECT id, queue, died_at, coalesce(last_error, '') FROM honker.chosen(` + selectionRow + `, $19, $20, $21, $22)`
+	sqlListed  = `SELECT ` + jobs.ListedColumns + ` FROM honker.chosen(` + selectionRow + `, $20, $21, $22, $23)`
+	sqlScanned = `SELECT id, queue, died_at, coalesce(last_error, ''), attempts < max_attempts FROM honker.chosen(` + selectionRow + `, $20, $21, $22, $23)`
 )
 
 // List implements engine.OperatorStore.
@@ -23,7 +23,7 @@ func (s Operators) List(ctx context.Context, q row.Querier, r row.ListRequest, n
 		return p, err
 	}
 	p.Jobs = make(map[int]row.Job, len(p.Places))
-	ids, index := byTable(p.Places)
+	ids, index := byTable(p.Places, r.IDs)
 	for in := range ids {
 		r.IDs = ids[in]
 		err := pgsql.Each(ctx, q, s.SQL(sqlListed), func(rows *sql.Rows) error {
@@ -43,7 +43,7 @@ func (s Operators) Scan(ctx context.Context, q row.Querier, r row.ListRequest, n
 	if p.Places, p.Plan, p.Ended, err = s.nextPart(ctx, q, &r, now); err != nil {
 		return p, err
 	}
-	ids, index := byTable(p.Places)
+	ids, index := byTable(p.Places, r.IDs)
 	found := make(map[int]row.SelectedJob, len(p.Places))
 	for in := range ids {
 		r.In, r.IDs = in, ids[in]
@@ -68,7 +68,7 @@ func (s Operators) Select(ctx context.Context, q row.Querier, in row.JobSelect, 
 	err = pgsql.Each(ctx, q, s.SQL(sqlScanned), func(r *sql.Rows) error {
 		var j row.SelectedJob
 		var died sql.NullTime
-		err := r.Scan(&j.ID, &j.Queue, &died, &j.LastError)
+		err := r.Scan(&j.ID, &j.Queue, &died, &j.LastError, &j.Left)
 		j.DiedAt = pgsql.Instant(died)
 		out = append(out, j)
 		return err
@@ -79,10 +79,18 @@ func (s Operators) Select(ctx context.Context, q row.Querier, in row.JobSelect, 
 // minID is below every id.
 const minID = math.MinInt64
 
-// byTable returns the ids of places and their indexes in at, by table.
-func byTable(at []row.Place) (ids map[row.Table][]int64, index map[row.Table]map[int64]int) {
+// byTable returns the ids of places and their indexes in at, by table. It leaves out places that are not among only, unless
+// that is nil: the candidates in the order of claims or deaths may be any jobs.
+func byTable(at []row.Place, only []int64) (ids map[row.Table][]int64, index map[row.Table]map[int64]int) {
 	ids, index = make(map[row.Table][]int64), make(map[row.Table]map[int64]int)
+	wanted := make(map[int64]bool, len(only))
+	for _, id := range only {
+		wanted[id] = true
+	}
 	for i, p := range at {
+		if only != nil && !wanted[p.ID] {
+			continue
+		}
 		if index[p.In] == nil {
 			index[p.In] = make(map[int64]int)
 		}
@@ -101,12 +109,20 @@ type look struct {
 
 var looks = []look{{512, 20_000}, {8192, 250_000}}
 
+// claimed reports whether a selection has only claimed and held jobs of queues. Few jobs of a long queue are, so a walk would pass
+// the others first.
+func claimed(in *row.JobSelect) bool {
+	return len(in.Queues) > 0 && len(in.Phases) > 0 && !slices.ContainsFunc(in.Phases, func(p row.Phase) bool {
+		return p != row.PhaseRunning && p != row.PhaseLapsed && p != row.PhaseHeld
+	})
+}
+
 // nextPart returns the candidates of the next part, and whether they are the last.
 func (s Operators) nextPart(ctx context.Context, q row.Querier, r *row.ListRequest, now time.Time) (found []row.Place, plan row.ListPlan, ended bool, err error) {
 	plan = r.Plan
 	limit := r.Limit
 	byID := r.Order == row.NewestFirst || r.Order == row.OldestFirst
-	if byID && !plan.Sorted && plan.Looks < len(looks) && plan.Passed >= looks[plan.Looks].after {
+	if byID && !plan.Sorted && plan.Looks < len(looks) && (plan.Passed >= looks[plan.Looks].after || plan.Looks == 0 && claimed(&r.JobSelect)) {
 		if plan.Sorted, err = s.few(ctx, q, &r.JobSelect, looks[plan.Looks].most, now); err != nil {
 			return nil, plan, false, err
 		}

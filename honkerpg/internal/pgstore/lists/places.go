@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	sqlPlacesByID    = `SELECT id, tbl FROM honker.places_by_id(` + selectionRow + `, $19, $20, $21)`
+	sqlPlacesByID    = `SELECT id, tbl FROM honker.places_by_id(` + selectionRow + `, $20, $21, $22)`
 	sqlPlacesByTurn  = `SELECT id, priority, run_at FROM honker.places_by_turn($1, $2, $3, $4, $5)`
 	sqlPlacesByDeath = `SELECT id, died_at FROM honker.places_by_death($1, $2, $3, $4)`
 
-	sqlSortedPlaces = `SELECT id, tbl FROM honker.places_in(` + selectionRow + `, NULL, $19) p
-WHERE CASE WHEN $20 THEN p.id <= ($21::bigint[])[p.tbl + 1] ELSE p.id >= ($21::bigint[])[p.tbl + 1] END
-ORDER BY CASE WHEN $20 THEN -p.id ELSE p.id END, tbl LIMIT $22`
+	sqlSortedPlaces = `SELECT id, tbl FROM honker.places_in(` + selectionRow + `, NULL, $20) p
+WHERE CASE WHEN $21 THEN p.id <= ($22::bigint[])[p.tbl + 1] ELSE p.id >= ($22::bigint[])[p.tbl + 1] END
+ORDER BY CASE WHEN $21 THEN -p.id ELSE p.id END, tbl LIMIT $23`
 
-	sqlFew = `SELECT count(*) <= $19 FROM honker.places_in(` + selectionRow + `, $19::bigint + 1, $20)`
+	sqlFew = `SELECT count(*) <= $20 FROM honker.places_in(` + selectionRow + `, $20::bigint + 1, $21)`
 )
 
 // byID returns up to n candidates in the order of their ids. If sorted is set, it reads the jobs of the selected queues

@@ -12,9 +12,9 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// selectionRow makes a honker.selection of the first 18 parameters, which the function selection returns.
+// selectionRow makes a honker.selection of the first 19 parameters, which the function selection returns.
 const selectionRow = `ROW($1::text[], $2::text[], $3::bigint[], $4::text, $5::text, $6::bigint, $7::text, $8::text, $9::text, $10::jsonb, $11::jsonb,
-  $12::bigint, $13::timestamptz, $14::timestamptz, $15::timestamptz, $16::timestamptz, $17::timestamptz, $18::timestamptz)::honker.selection`
+  $12::bigint, $13::timestamptz, $14::timestamptz, $15::timestamptz, $16::timestamptz, $17::timestamptz, $18::timestamptz, $19::bigint)::honker.selection`
 
 // selection returns the values of selectionRow.
 func selection(s *row.JobSelect) []any {
@@ -24,7 +24,7 @@ func selection(s *row.JobSelect) []any {
 	}
 	return []any{queuesOf(s), phases, s.IDs, text(s.Key), text(s.Unique), number(s.Batch), text(s.Worker), text(s.Error), text(s.Contains),
 		fields(s.Where), fields(s.Header), number(s.MinAttempts), bound(s.CreatedSince), bound(s.CreatedBefore), bound(s.RunSince), bound(s.RunBefore),
-		bound(s.DiedSince), bound(s.DiedBefore)}
+		bound(s.DiedSince), bound(s.DiedBefore), number(s.Requeue)}
 }
 
 // queuesOf returns the queues of s, or nil for all queues.

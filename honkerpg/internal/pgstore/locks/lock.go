@@ -3,6 +3,7 @@ package locks
 import (
 	"context"
 	"database/sql"
+	"math"
 	"time"
 
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
@@ -22,9 +23,18 @@ RETURNING nextval('honker.lock_token')`
 // lockTries bounds the attempts to take a lock that was released between the attempt and the look at its holder.
 const lockTries = 10
 
+// end returns the end of a lock. The time is rounded up to whole seconds: a lock is renewed after a third of a second at the
+// earliest.
+func end(now time.Time, ttl time.Duration) time.Time {
+	if rest := ttl % time.Second; rest > 0 && ttl < math.MaxInt64-time.Second {
+		ttl += time.Second - rest
+	}
+	return pgsql.StampUp(now.Add(ttl))
+}
+
 // Acquire implements engine.LockStore.
 func (s Locks) Acquire(ctx context.Context, q row.Querier, name, owner string, ttl time.Duration, now time.Time) (l row.Lock, token int64, err error) {
-	until := pgsql.StampUp(now.Add(ttl))
+	until := end(now, ttl)
 	for range lockTries {
 		ok, err := pgsql.One(ctx, q, s.SQL(sqlAcquireLock), []any{name, owner, until, pgsql.Stamp(now)}, &token)
 		if err != nil {
@@ -44,7 +54,7 @@ const sqlRenewLock = `UPDATE honker.lock SET expires_at = $3 WHERE name = $1 AND
 
 // Renew implements engine.LockStore.
 func (s Locks) Renew(ctx context.Context, q row.Querier, name, owner string, ttl time.Duration, now time.Time) (expires time.Time, held bool, err error) {
-	until := pgsql.StampUp(now.Add(ttl))
+	until := end(now, ttl)
 	n, err := pgsql.Affected(ctx, q, s.SQL(sqlRenewLock), name, owner, until, pgsql.Stamp(now))
 	return pgsql.Shown(until), n > 0, err
 }

@@ -15,7 +15,7 @@ import (
 type Notifications struct{ pgsql.Schema }
 
 const (
-	sqlNotify = `SELECT honker.notify($1, $2, $3)`
+	sqlNotify = `SELECT honker.notify_($1, $2, $3)`
 
 	sqlNotifyLater = `INSERT INTO honker.pending (xid, created_at, message, topic, payload) VALUES (pg_current_xact_id(), $3, true, $1, $2)`
 )

@@ -58,7 +58,8 @@ const (
 	sqlMinuteSteps = `SELECT date_bin($3` + pgsql.Interval + `, minute, 'epoch') AS step, $1, ` + minuteSums + `
 FROM honker.minute WHERE queue = $1 AND minute >= date_bin($3` + pgsql.Interval + `, $2, 'epoch') GROUP BY step ORDER BY step`
 
-	sqlWaits = `SELECT coalesce(sum(wait_ms), 0)::bigint, coalesce(sum(claimed), 0)::bigint
+	sqlMinuteTotals = `SELECT coalesce(sum(claimed), 0)::bigint, coalesce(sum(acked), 0)::bigint, coalesce(sum(retried), 0)::bigint,
+  coalesce(sum(died), 0)::bigint, coalesce(sum(wait_ms), 0)::bigint, coalesce(sum(ran_ms), 0)::bigint
 FROM honker.minute WHERE queue = $1 AND minute >= $2 AND minute < $3`
 )
 
@@ -99,11 +100,12 @@ func readMinutes(ctx context.Context, q row.Querier, query string, args ...any) 
 	return all, err
 }
 
-// Waits implements engine.MinuteStore.
-func (s Minutes) Waits(ctx context.Context, q row.Querier, queue string, since, before time.Time) (wait time.Duration, claimed int64, err error) {
-	var ms int64
-	_, err = pgsql.One(ctx, q, s.SQL(sqlWaits), []any{queue, minuteOf(since), minuteOf(before)}, &ms, &claimed)
-	return row.Milliseconds(ms), claimed, err
+// Sums implements engine.MinuteStore.
+func (s Minutes) Sums(ctx context.Context, q row.Querier, queue string, since, before time.Time) (m row.Minute, err error) {
+	var wait, ran int64
+	_, err = pgsql.One(ctx, q, s.SQL(sqlMinuteTotals), []any{queue, minuteOf(since), minuteOf(before)}, &m.Claimed, &m.Acked, &m.Retried, &m.Died, &wait, &ran)
+	m.Wait, m.Ran = row.Milliseconds(wait), row.Milliseconds(ran)
+	return m, err
 }
 
 const (

@@ -24,18 +24,46 @@ func (s Problems) LapsedSince(ctx context.Context, q row.Querier, queue string, 
 	return pgsql.Instant(since), err
 }
 
+// sqlErrors reads up to $4 entries from the indexes of dead and of waiting jobs, the latter for each of the first five
+// priorities and on both sides of now.
+const sqlErrors = `WITH RECURSIVE p(n, i) AS (
+  (SELECT j.priority, 1 FROM honker.job j WHERE j.queue = $1 AND j.state = 0 ORDER BY j.priority DESC LIMIT 1) UNION ALL
+  SELECT (SELECT j.priority FROM honker.job j WHERE j.queue = $1 AND j.state = 0 AND j.priority < p.n ORDER BY j.priority DESC LIMIT 1), p.i + 1
+  FROM p WHERE p.n IS NOT NULL AND p.i < 5)
+(SELECT d.id, d.attempts, coalesce(d.last_error, ''), true FROM honker.dead d WHERE d.queue = $1 AND d.died_at > $2 ORDER BY d.died_at DESC, d.id DESC LIMIT $4)
+UNION ALL SELECT x.id, x.attempts, coalesce(x.last_error, ''), false FROM p CROSS JOIN LATERAL (
+  (SELECT j.id, j.attempts, j.last_error FROM honker.job j WHERE j.queue = $1 AND j.state = 0 AND j.priority = p.n AND j.run_at > $3 ORDER BY j.run_at, j.id LIMIT $4)
+  UNION ALL
+  (SELECT j.id, j.attempts, j.last_error FROM honker.job j WHERE j.queue = $1 AND j.state = 0 AND j.priority = p.n AND j.run_at <= $3 ORDER BY j.run_at DESC, j.id DESC LIMIT $4)
+  ) x`
+
+// Errors implements engine.ProblemStore.
+func (s Problems) Errors(ctx context.Context, q row.Querier, queue string, since time.Time, limit int, now time.Time) (all []row.FailedJob, err error) {
+	err = pgsql.Each(ctx, q, s.SQL(sqlErrors), func(r *sql.Rows) error {
+		var f row.FailedJob
+		err := r.Scan(&f.ID, &f.Attempts, &f.Error, &f.Dead)
+		if f.Error != "" {
+			all = append(all, f)
+		}
+		return err
+	}, queue, pgsql.Stamp(since), pgsql.Stamp(now), limit)
+	return all, err
+}
+
 const (
 	sqlDeadMembers = `SELECT queue, n, waiter, member, since FROM honker.dead_members()`
 	sqlHeldFree    = `SELECT queue, key, n, first, per_key, in_order FROM honker.held_free($1)`
 	sqlDiedSince   = `SELECT queue, n, first FROM honker.died_since($1)`
-	sqlBehind      = `SELECT kind, name, topic, oldest, acked, unseen, pins FROM honker.behind($1, $2)`
-	sqlBlocked     = `SELECT by, n, since FROM honker.blocked($1)`
-	sqlSnapshots   = `SELECT holder, since, dead FROM honker.old_snapshots($1)`
+	sqlBehind      = `SELECT kind, name, topic, oldest, acked, unseen FROM honker.behind($1, $2)`
+	sqlBlocked     = `SELECT by, query, n, since FROM honker.blocked($1)`
+	sqlSnapshots   = `SELECT holder, query, since, dead FROM honker.old_snapshots($1)`
 	sqlUnvacuumed  = `SELECT coalesce(off, false), since, dead FROM honker.unvacuumed($1)`
 
 	sqlKeyPauses = `SELECT queue, key, paused_at, coalesce(reason, ''), coalesce(who, '') FROM honker.key
 WHERE paused_at <= $1 AND paused_until IS NULL ORDER BY queue, key LIMIT 100`
-	sqlLate   = `SELECT name, next_at FROM honker.schedule WHERE enabled AND next_at < $1 ORDER BY next_at LIMIT 100`
+	sqlLate         = `SELECT name, next_at FROM honker.schedule WHERE enabled AND next_at < $1 ORDER BY next_at LIMIT 100`
+	sqlSkippedFires = `SELECT name, queue, last_skip FROM honker.schedule
+WHERE enabled AND last_skip > coalesce(last_fire, '-infinity') ORDER BY name LIMIT 100`
 	sqlNewest = `SELECT greatest((SELECT created_at FROM honker.job ORDER BY id DESC LIMIT 1),
   (SELECT created_at FROM honker.event ORDER BY "offset" DESC LIMIT 1))`
 )
@@ -49,6 +77,7 @@ func (s Problems) Problems(ctx context.Context, q row.Querier, ages row.ProblemA
 		func() (err error) { t.Deaths, err = s.diedSince(ctx, q, before(ages.Death)); return err },
 		func() (err error) { t.KeyPauses, err = s.keyPauses(ctx, q, before(ages.Pause)); return err },
 		func() (err error) { t.Late, err = s.late(ctx, q, before(ages.Late)); return err },
+		func() (err error) { t.Skips, err = s.skippedFires(ctx, q); return err },
 		func() (err error) {
 			t.Behind, err = s.behind(ctx, q, before(ages.Unseen), pgsql.Stamp(now))
 			return err
@@ -56,6 +85,8 @@ func (s Problems) Problems(ctx context.Context, q row.Querier, ages row.ProblemA
 		func() (err error) { t.Blocked, err = s.blocked(ctx, q, pgsql.Stamp(now)); return err },
 		func() (err error) { t.Snapshots, err = s.snapshots(ctx, q, pgsql.Stamp(now)); return err },
 		func() (err error) { t.Unvacuumed, err = s.unvacuumed(ctx, q, pgsql.Stamp(now)); return err },
+		func() (err error) { t.Standbys, err = s.standbys(ctx, q); return err },
+		func() error { return s.load(ctx, q, &t) },
 		func() error {
 			var newest sql.NullTime
 			_, err := pgsql.One(ctx, q, s.SQL(sqlNewest), nil, &newest)
@@ -137,12 +168,24 @@ func (s Problems) late(ctx context.Context, q row.Querier, before time.Time) (al
 	return all, err
 }
 
+func (s Problems) skippedFires(ctx context.Context, q row.Querier) (all []row.SkippedFire, err error) {
+	err = pgsql.Each(ctx, q, s.SQL(sqlSkippedFires), func(r *sql.Rows) error {
+		var f row.SkippedFire
+		var at sql.NullTime
+		err := r.Scan(&f.Name, &f.Queue, &at)
+		f.At = pgsql.Instant(at)
+		all = append(all, f)
+		return err
+	})
+	return all, err
+}
+
 func (s Problems) behind(ctx context.Context, q row.Querier, before, now time.Time) (all []row.Behind, err error) {
 	err = pgsql.Each(ctx, q, s.SQL(sqlBehind), func(r *sql.Rows) error {
 		var b row.Behind
 		var n int64
 		var oldest, acked sql.NullTime
-		err := r.Scan(&b.Kind, &b.Name, &b.Topic, &oldest, &acked, &n, &b.Pins)
+		err := r.Scan(&b.Kind, &b.Name, &b.Topic, &oldest, &acked, &n)
 		b.Oldest, b.Acked, b.Unseen = pgsql.Instant(oldest), pgsql.Instant(acked), boundedCount(n)
 		all = append(all, b)
 		return err
@@ -154,7 +197,7 @@ func (s Problems) blocked(ctx context.Context, q row.Querier, now time.Time) (al
 	err = pgsql.Each(ctx, q, s.SQL(sqlBlocked), func(r *sql.Rows) error {
 		var b row.Blocked
 		var since sql.NullTime
-		err := r.Scan(&b.By, &b.N, &since)
+		err := r.Scan(&b.By, &b.Query, &b.N, &since)
 		b.Since = pgsql.Instant(since)
 		all = append(all, b)
 		return err
@@ -166,7 +209,7 @@ func (s Problems) snapshots(ctx context.Context, q row.Querier, now time.Time) (
 	err = pgsql.Each(ctx, q, s.SQL(sqlSnapshots), func(r *sql.Rows) error {
 		var x row.Snapshot
 		var since sql.NullTime
-		err := r.Scan(&x.Of, &since, &x.Dead)
+		err := r.Scan(&x.Of, &x.Query, &since, &x.Dead)
 		x.Since = pgsql.Instant(since)
 		all = append(all, x)
 		return err

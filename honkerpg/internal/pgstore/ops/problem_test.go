@@ -57,7 +57,12 @@ func (b base) begin(t *testing.T, o *sql.TxOptions) (tx *sql.Tx, pid int) {
 // at returns the troubles at a time.
 func (b base) at(t *testing.T, now time.Time) row.Troubles {
 	t.Helper()
-	found, err := ops.Problems{Schema: b.Schema}.Problems(t.Context(), b, row.ProblemAges{}, now)
+	return troubles(t, b, b, now)
+}
+
+func troubles(t *testing.T, b base, q row.Querier, now time.Time) row.Troubles {
+	t.Helper()
+	found, err := ops.Problems{Schema: b.Schema}.Problems(t.Context(), q, row.ProblemAges{}, now)
 	require.NoError(t, err)
 	return found
 }
@@ -115,6 +120,7 @@ func TestProblems_DeletedJobs(t *testing.T) {
 	require.NotEmpty(t, later.Snapshots)
 	require.Contains(t, later.Snapshots[0].Of, fmt.Sprint("session ", pid))
 	require.Greater(t, later.Snapshots[0].Dead, int64(100_000))
+	require.Equal(t, "SELECT pg_backend_pid()", later.Snapshots[0].Query)
 	require.NoError(t, reader.Rollback())
 	later = b.at(t, time.Now().Add(11*time.Minute))
 	require.Empty(t, later.Snapshots)

@@ -1,6 +1,11 @@
 package pgsql
 
-import "github.com/honker-go/honker/internal/row"
+import (
+	"context"
+
+	"github.com/honker-go/honker/internal/row"
+	"github.com/honker-go/honker/internal/wake"
+)
 
 // Session is the Querier of an op that the backend runs alone or in a transaction of its own. The Querier of an
 // application's transaction is no Session, and neither is the transaction of a DB.Tx, which the application may keep
@@ -22,6 +27,7 @@ const (
 	Number                   // move the rows of the table pending to their logs and number them
 	Ended                    // wake the goroutines that wait for jobs, some of which have ended
 	Planned                  // wake the scheduler, because schedules have changed
+	Room                     // wake the goroutines that wait for queues, some of which have room for jobs
 )
 
 // Leave requests work for the time after the commit of q's transaction. It does nothing in an application's
@@ -30,4 +36,20 @@ func Leave(q row.Querier, w Work) {
 	if s, ok := q.(Session); ok {
 		s.After(w)
 	}
+}
+
+// Released are the signals of jobs that the resolver may release or end, in any queue.
+var Released = wake.KindSignals(wake.QueueReady) | wake.KindSignals(wake.JobDone)
+
+const sqlWake = `SELECT honker.wake($1, '')`
+
+// LeaveTokens requests the resolver for the time after the commit of q's transaction. An application's transaction tells the
+// processes that wait for any queue or job, at its commit: jobs that wait for those of the caller may be in other queues.
+func (s Schema) LeaveTokens(ctx context.Context, q row.Querier) error {
+	if own, ok := q.(Session); ok {
+		own.After(Resolve)
+		return nil
+	}
+	_, err := q.ExecContext(ctx, s.SQL(sqlWake), int64(Released))
+	return err
 }

@@ -41,12 +41,25 @@ func (s Relays) Info(ctx context.Context, q row.Querier, queue string, partition
 }
 
 const (
+	sqlRegistered = `SELECT family, name, partitions FROM honker.relay_queue ORDER BY family, name`
+
 	sqlBlocked = `SELECT family, queue, partition, owner, epoch, lease_until, attempts, retry_at, coalesce(last_error, '')
 FROM honker.relay_partition WHERE lease_until > $1 OR retry_at > $1 ORDER BY family, queue, partition`
 
 	sqlBreak = `UPDATE honker.relay_partition SET owner = '', lease_until = NULL, retry_at = NULL
 WHERE family = $1 AND queue = $2 AND partition = $3 AND epoch = $4 AND (lease_until > $5 OR retry_at > $5)`
 )
+
+// Registered implements engine.RelayStores.
+func (s Families) Registered(ctx context.Context, q row.Querier) (all []row.RelayRegistered, err error) {
+	err = pgsql.Each(ctx, q, s.SQL(sqlRegistered), func(r *sql.Rows) error {
+		var found row.RelayRegistered
+		err := r.Scan(&found.Family, &found.Queue, &found.Partitions)
+		all = append(all, found)
+		return err
+	})
+	return all, err
+}
 
 // Blocked implements engine.RelayStores. It scans the partitions, of which a queue has at most 64.
 func (s Families) Blocked(ctx context.Context, q row.Querier, now time.Time) (all []row.RelayBlocked, err error) {

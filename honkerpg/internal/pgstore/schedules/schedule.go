@@ -43,9 +43,6 @@ func (s Schedules) Register(ctx context.Context, q row.Querier, t row.Task) (bef
 	}
 	n, err := pgsql.Affected(ctx, q, s.SQL(sqlRegister), t.Name, t.Queue, t.Spec, t.Payload, t.Priority,
 		pgsql.Microseconds(t.ExpiresIn), t.MaxAttempts, pgsql.Stamp(t.NextFire), int64(t.Missed))
-	if n > 0 {
-		pgsql.Leave(q, pgsql.Planned)
-	}
 	if err != nil || n > 0 || before != "" {
 		return before, n > 0, err
 	}
@@ -70,7 +67,6 @@ const sqlEnable = `UPDATE honker.schedule SET enabled = $2 WHERE name = $1 AND e
 // Enable implements engine.ScheduleStore.
 func (s Schedules) Enable(ctx context.Context, q row.Querier, name string, enabled bool) (bool, error) {
 	n, err := pgsql.Affected(ctx, q, s.SQL(sqlEnable), name, enabled)
-	pgsql.Leave(q, pgsql.Planned)
 	return n > 0, err
 }
 
@@ -86,7 +82,6 @@ func (s Schedules) Update(ctx context.Context, q row.Querier, name string, ch ro
 	if expires != nil && *expires <= 0 {
 		expires = nil
 	}
-	pgsql.Leave(q, pgsql.Planned)
 	_, err := q.ExecContext(ctx, s.SQL(sqlUpdateTask), name, sql.NullString{String: ch.Spec, Valid: ch.Spec != ""}, next,
 		ch.Payload, ch.Priority, ch.MaxAttempts, (*int64)(ch.Missed), ch.ExpiresIn != nil, pgsql.Microseconds(expires))
 	return err
@@ -95,7 +90,7 @@ func (s Schedules) Update(ctx context.Context, q row.Querier, name string, ch ro
 // Due tasks that another tick has locked are skipped, so no time fires twice even if two processes tick.
 const (
 	taskColumns = `SELECT id, name, queue, spec, payload, priority, max_attempts, missed, enabled, next_at,
-  (extract(epoch FROM expires) * 1000000)::bigint FROM honker.schedule `
+  (extract(epoch FROM expires) * 1000000)::bigint, last_fire, coalesce(last_job, 0), last_skip, skipped FROM honker.schedule `
 
 	sqlGetTask  = taskColumns + `WHERE name = $1`
 	sqlTasks    = taskColumns + `ORDER BY name`
@@ -106,8 +101,10 @@ func (s Schedules) tasks(ctx context.Context, q row.Querier, query string, args 
 	err = pgsql.Each(ctx, q, s.SQL(query), func(r *sql.Rows) error {
 		var t task
 		var expires sql.NullInt64
+		var fire, skip sql.NullTime
 		err := r.Scan(&t.id, &t.Name, &t.Queue, &t.Spec, &t.Payload, &t.Priority, &t.MaxAttempts, (*int64)(&t.Missed),
-			&t.Enabled, &t.NextFire, &expires)
+			&t.Enabled, &t.NextFire, &expires, &fire, &t.LastJob, &skip, &t.Skipped)
+		t.LastFire, t.LastSkip = pgsql.Instant(fire), pgsql.Instant(skip)
 		if expires.Valid {
 			d := time.Duration(expires.Int64) * time.Microsecond
 			t.ExpiresIn = &d
@@ -144,10 +141,8 @@ func (s Schedules) Soonest(ctx context.Context, q row.Querier) (time.Time, error
 
 // The bounds of a tick are those of the store for SQLite.
 const (
-	maxFires  = 64               // times of a task that fire in a tick; the oldest fire, and the others are skipped
-	onTime    = 90 * time.Second // how late a task that skips missed times may still fire
-	fewTasks  = 16               // tasks that a tick reads at least
-	mostTasks = 256              // tasks that a tick reads at most
+	fewTasks  = 16  // tasks that a tick reads at least
+	mostTasks = 256 // tasks that a tick reads at most
 )
 
 // Tick implements engine.ScheduleStore.
@@ -182,19 +177,19 @@ const (
 // tick fires t, or pauses it if the calendar rejects its spec. moved reports that t is no longer due. The next time is
 // stored before the task fires.
 func (s Schedules) tick(ctx context.Context, q row.Querier, t task, k row.Tick, now time.Time, did *row.Ticked) (moved bool, err error) {
-	times, after, err := taskTimes(t.Task, k.Due, k.Calendar)
+	f, err := t.Firing(k.Due, k.Calendar)
 	if err != nil {
 		return s.pause(ctx, q, t, fmt.Errorf("%w: %w", engine.ErrInvalid, err), did)
 	}
-	n, err := pgsql.Affected(ctx, q, s.SQL(sqlAdvance), t.id, pgsql.Stamp(after), t.Name)
+	n, err := pgsql.Affected(ctx, q, s.SQL(sqlAdvance), t.id, pgsql.Stamp(f.Next), t.Name)
 	if err != nil {
 		return false, err
 	}
 	if n == 0 {
 		return s.pause(ctx, q, t, fmt.Errorf("it does not fire, because its next time cannot be stored: %w", row.ErrStuck), did)
 	}
-	dropped := 0
-	for _, at := range times {
+	dropped, last := 0, row.Task{Skipped: f.Skipped, LastSkip: f.LastSkip}
+	for _, at := range f.Times {
 		id, err := s.fire(ctx, q, t.Task, at, k.Headers, now)
 		switch {
 		case err != nil:
@@ -203,10 +198,14 @@ func (s Schedules) tick(ctx context.Context, q row.Querier, t task, k row.Tick, 
 			dropped++
 		default:
 			did.Fires = append(did.Fires, row.Fire{Name: t.Name, Queue: t.Queue, At: at.Local(), Job: id})
+			last.LastFire, last.LastJob = at, id
 		}
 	}
+	if err := s.saveLast(ctx, q, t.id, last); err != nil {
+		return true, err
+	}
 	if dropped > 0 {
-		did.Broken = append(did.Broken, row.Broken{Name: t.Name, Err: fmt.Errorf("%d of its %d jobs were %w", dropped, len(times), row.ErrNotInserted)})
+		did.Broken = append(did.Broken, row.Broken{Name: t.Name, Err: fmt.Errorf("%d of its %d jobs were %w", dropped, len(f.Times), row.ErrNotInserted)})
 	}
 	return true, nil
 }
@@ -218,30 +217,18 @@ func (s Schedules) pause(ctx context.Context, q row.Querier, t task, why error, 
 	return n > 0, err
 }
 
-// taskTimes returns the times up to due at which t should fire, and the next time after due.
-func taskTimes(t row.Task, due time.Time, in row.Calendar) (times []time.Time, after time.Time, err error) {
-	if t.Missed == row.FireLast || t.Missed == row.Skip {
-		last, err := in.Last(t.Spec, t.NextFire, due)
-		if err != nil {
-			return nil, after, err
-		}
-		if t.Missed == row.FireLast || due.Sub(last) <= onTime {
-			times = append(times, last)
-		}
-		after, err = in.Next(t.Spec, last)
-		return times, after, err
+const sqlSaveLast = `UPDATE honker.schedule SET last_fire = coalesce($2, last_fire), last_job = coalesce($3, last_job),
+  last_skip = coalesce($4, last_skip), skipped = skipped + $5 WHERE id = $1`
+
+// saveLast saves the last fire and the last skipped time of a task, if last has any.
+func (s Schedules) saveLast(ctx context.Context, q row.Querier, id int64, last row.Task) error {
+	fired, skipped := last.LastJob != 0, last.Skipped != 0
+	if !fired && !skipped {
+		return nil
 	}
-	for after = t.NextFire; !after.After(due); {
-		if len(times) == maxFires {
-			after, err = in.Next(t.Spec, due)
-			return times, after, err
-		}
-		times = append(times, after)
-		if after, err = in.Next(t.Spec, after); err != nil {
-			return nil, after, err
-		}
-	}
-	return times, after, nil
+	_, err := q.ExecContext(ctx, s.SQL(sqlSaveLast), id, sql.NullTime{Time: pgsql.Stamp(last.LastFire), Valid: fired},
+		sql.NullInt64{Int64: last.LastJob, Valid: fired}, sql.NullTime{Time: pgsql.Stamp(last.LastSkip), Valid: skipped}, last.Skipped)
+	return err
 }
 
 const sqlInsertFire = `INSERT INTO honker.job (queue, priority, max_attempts, created_at, expires_at, payload, headers, run_at)
@@ -272,6 +259,9 @@ func (s Schedules) Trigger(ctx context.Context, q row.Querier, name, headers str
 	id, err := s.fire(ctx, q, t.Task, now, headers, now)
 	if err == nil && id == 0 {
 		err = row.ErrNotInserted
+	}
+	if err == nil {
+		err = s.saveLast(ctx, q, t.id, row.Task{LastFire: now, LastJob: id})
 	}
 	return row.Fire{Name: t.Name, Queue: t.Queue, At: now, Job: id}, true, err
 }

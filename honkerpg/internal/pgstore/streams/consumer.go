@@ -3,6 +3,8 @@ package streams
 import (
 	"context"
 	"database/sql"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/honker-go/honker/honkerpg/internal/pgstore/pgsql"
@@ -64,7 +66,8 @@ func (s Consumers) Drop(ctx context.Context, q row.Querier, consumer, topic stri
 }
 
 const (
-	consumerColumns = `SELECT name, topic, "offset", created_at, last_ack_at, coalesce(filter, '') FROM honker.consumer `
+	consumerColumns = `SELECT name, topic, "offset", created_at, last_ack_at, coalesce(filter, ''),
+  mark_at, coalesce(mark_offset, 0), coalesce(mark_behind, 0), past_at, coalesce(past_offset, 0), coalesce(past_behind, 0) FROM honker.consumer `
 	sqlGetConsumer  = consumerColumns + `WHERE topic = $1 AND name = $2`
 	sqlConsumers    = consumerColumns + `WHERE topic = $1 ORDER BY name`
 	sqlAllConsumers = consumerColumns + `ORDER BY topic, name`
@@ -91,8 +94,11 @@ func (s Consumers) list(ctx context.Context, q row.Querier, query string, args .
 	err = pgsql.Each(ctx, q, s.SQL(query), func(r *sql.Rows) error {
 		var c row.Consumer
 		var text string
-		var created, acked sql.NullTime
-		err := r.Scan(&c.Name, &c.Topic, &c.Offset, &created, &acked, &text)
+		var created, acked, marked, past sql.NullTime
+		var behind, pastBehind int64
+		err := r.Scan(&c.Name, &c.Topic, &c.Offset, &created, &acked, &text, &marked, &c.Mark.Offset, &behind, &past, &c.PastMark.Offset, &pastBehind)
+		c.Mark.At, c.Mark.Behind = pgsql.Instant(marked), row.Milliseconds(behind)
+		c.PastMark.At, c.PastMark.Behind = pgsql.Instant(past), row.Milliseconds(pastBehind)
 		c.CreatedAt, c.LastAck = pgsql.Instant(created), pgsql.Instant(acked)
 		c.Filter, c.Unreadable = ParseFilter(text)
 		all = append(all, c)
@@ -101,9 +107,24 @@ func (s Consumers) list(ctx context.Context, q row.Querier, query string, args .
 	return all, err
 }
 
+// setsMark takes a mark of consumer c at time $AT, of its new offset $TO, if the last mark is old enough. Only then it looks
+// for the next event.
+const setsMark = `past_at = CASE WHEN $DUE THEN c.mark_at ELSE c.past_at END, past_offset = CASE WHEN $DUE THEN c.mark_offset ELSE c.past_offset END,
+  past_behind = CASE WHEN $DUE THEN c.mark_behind ELSE c.past_behind END,
+  mark_at = CASE WHEN $DUE THEN $AT ELSE c.mark_at END, mark_offset = CASE WHEN $DUE THEN $TO ELSE c.mark_offset END,
+  mark_behind = CASE WHEN $DUE THEN coalesce(greatest(0, (SELECT extract(epoch FROM $AT - e.created_at) * 1000 FROM honker.event e
+    WHERE (e.topic, e."offset") > (c.topic, $TO) AND (e.topic, e."offset") <= (c.topic, 9223372036854775807) ORDER BY e.topic, e."offset" LIMIT 1))::bigint, 0) ELSE c.mark_behind END`
+
+// marking returns setsMark with expressions for the time and the offset.
+func marking(at, to string) string {
+	due := `coalesce(c.mark_at, '-infinity') <= ` + at + ` - interval '` + strconv.Itoa(int(row.MarkEvery/time.Second)) + ` seconds'`
+	return strings.NewReplacer("$DUE", due, "$AT", at, "$TO", to).Replace(setsMark)
+}
+
 // An offset never goes back, so that a late save by a slow process doesn't cause events to be repeated.
-const sqlSaveOffset = `INSERT INTO honker.consumer AS c (topic, name, "offset", created_at, last_ack_at) VALUES ($1, $2, $3, $4, $4)
-ON CONFLICT (topic, name) DO UPDATE SET "offset" = excluded."offset", last_ack_at = excluded.last_ack_at
+var sqlSaveOffset = `INSERT INTO honker.consumer AS c (topic, name, "offset", created_at, last_ack_at) VALUES ($1, $2, $3, $4, $4)
+ON CONFLICT (topic, name) DO UPDATE SET "offset" = excluded."offset", last_ack_at = excluded.last_ack_at,
+  ` + marking(`excluded.last_ack_at`, `excluded."offset"`) + `
 WHERE excluded."offset" > c."offset"`
 
 // SaveOffset implements engine.ConsumerStore.
@@ -112,14 +133,15 @@ func (s Consumers) SaveOffset(ctx context.Context, q row.Querier, consumer, topi
 	return n > 0, err
 }
 
-const (
-	sqlAdvance = `UPDATE honker.consumer SET "offset" = $4, last_ack_at = $5 WHERE topic = $1 AND name = $2 AND "offset" = $3`
+var (
+	sqlAdvance = `UPDATE honker.consumer c SET "offset" = $4, last_ack_at = $5, ` + marking(`$5::timestamptz`, `$4::bigint`) + ` WHERE topic = $1 AND name = $2 AND "offset" = $3`
 
 	sqlAdvanceFirst = `INSERT INTO honker.consumer AS c (topic, name, "offset", created_at, last_ack_at) VALUES ($1, $2, $4, $5, $5)
-ON CONFLICT (topic, name) DO UPDATE SET "offset" = excluded."offset", last_ack_at = excluded.last_ack_at WHERE c."offset" = $3`
-
-	sqlGetOffset = `SELECT "offset" FROM honker.consumer WHERE topic = $1 AND name = $2`
+ON CONFLICT (topic, name) DO UPDATE SET "offset" = excluded."offset", last_ack_at = excluded.last_ack_at,
+  ` + marking(`excluded.last_ack_at`, `excluded."offset"`) + ` WHERE c."offset" = $3`
 )
+
+const sqlGetOffset = `SELECT "offset" FROM honker.consumer WHERE topic = $1 AND name = $2`
 
 // Advance implements engine.ConsumerStore. A statement that reads the offset and a statement that writes it would let two
 // transactions advance the consumer from the same offset.

@@ -30,47 +30,69 @@ func (s Streams) TopicsSince(ctx context.Context, q row.Querier, after int64, li
 	return pgsql.AddedSince(ctx, q, s.SQL(sqlTopicsSince), after, limit)
 }
 
-// countedEvents limits how many events are counted in all topics together. At least leastPerTopic events may be counted
-// in each topic.
-const (
-	countedEvents = `100000`
-	leastPerTopic = `1000`
-)
-
-// sqlTopicStates takes a seek each to find the next topic, its first event and its last event. The count reads as many
-// index entries as its limit allows.
-const sqlTopicStates = `WITH RECURSIVE streamed(topic) AS (
-  (SELECT topic FROM honker.event ORDER BY topic LIMIT 1)
-  UNION ALL
-  SELECT (SELECT e.topic FROM honker.event e WHERE e.topic > s.topic ORDER BY e.topic LIMIT 1) FROM streamed s WHERE s.topic IS NOT NULL
-),
-topics AS (SELECT topic FROM streamed WHERE topic IS NOT NULL UNION SELECT topic FROM honker.retention),
-most AS (SELECT greatest(` + leastPerTopic + `, ` + countedEvents + ` / greatest(1, count(*))) AS n FROM topics)
-SELECT t.topic, m.n, c.n, coalesce(f."offset", 0), coalesce(h."offset", 0), h.created_at, coalesce(r.max_count, 0),
-  coalesce(extract(epoch FROM r.max_age)::bigint, 0)
-FROM topics t CROSS JOIN most m
-CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT FROM honker.event e WHERE e.topic = t.topic LIMIT m.n + 1) counted) c
-LEFT JOIN LATERAL (SELECT e."offset" FROM honker.event e WHERE e.topic = t.topic ORDER BY e.topic, e."offset" LIMIT 1) f ON true
-LEFT JOIN LATERAL (SELECT e."offset", e.created_at FROM honker.event e WHERE e.topic = t.topic
-  ORDER BY e.topic DESC, e."offset" DESC LIMIT 1) h ON true
-LEFT JOIN honker.retention r ON r.topic = t.topic
-ORDER BY t.topic`
+const sqlTopicStates = `SELECT topic, first, first_at, head, last_at, gone, max_count, max_age FROM honker.topic_states()`
 
 // Topics implements engine.StreamStore.
 func (s Streams) Topics(ctx context.Context, q row.Querier) (all []row.TopicState, err error) {
 	err = pgsql.Each(ctx, q, s.SQL(sqlTopicStates), func(r *sql.Rows) error {
 		var t row.TopicState
-		var most, age int64
-		var at sql.NullTime
-		err := r.Scan(&t.Topic, &most, &t.Events, &t.First, &t.Head, &at, &t.MaxCount, &age)
-		t.LastAt, t.MaxAge = pgsql.Instant(at), row.Span(age)
-		if t.Events > most {
-			t.Events, t.More = most, true
-		}
+		var age int64
+		var first, last sql.NullTime
+		err := r.Scan(&t.Topic, &t.First, &first, &t.Head, &last, &t.Gone, &t.MaxCount, &age)
+		t.FirstAt, t.LastAt, t.MaxAge = pgsql.Instant(first), pgsql.Instant(last), row.Span(age)
 		all = append(all, t)
 		return err
 	})
 	return all, err
+}
+
+// sqlCountDown walks event_topic from the end of the range. Comparisons of rows would read the whole topic, since the
+// server begins a walk between two of them at the first column. If it takes the primary key, it reads no more than the range.
+const sqlCountDown = `SELECT count(*), coalesce(min("offset"), 0) FROM (SELECT "offset" FROM honker.event
+  WHERE topic = $1 AND "offset" > $2 AND "offset" <= $3 ORDER BY "offset" DESC LIMIT $4) e`
+
+// CountDown implements engine.StreamStore.
+func (s Streams) CountDown(ctx context.Context, q row.Querier, topic string, after, through, most int64) (c row.CountedDown, err error) {
+	var lowest int64
+	_, err = pgsql.One(ctx, q, s.SQL(sqlCountDown), []any{pgsql.Replan, topic, after, through, most}, &c.N, &lowest)
+	switch {
+	case c.N < most:
+		c.Reached = after
+	case c.N == 0:
+		c.Reached = through
+	default:
+		c.Reached = lowest - 1
+	}
+	return c, err
+}
+
+const sqlTimesAfter = `SELECT (SELECT e.created_at FROM honker.event e
+  WHERE (e.topic, e."offset") > (u.topic COLLATE "C", u.after) AND (e.topic, e."offset") <= (u.topic COLLATE "C", 9223372036854775807) ORDER BY e.topic, e."offset" LIMIT 1)
+FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY u(topic, after, n) ORDER BY u.n`
+
+// TimesAfter implements engine.StreamStore.
+func (s Streams) TimesAfter(ctx context.Context, q row.Querier, places []row.OffsetIn) ([]time.Time, error) {
+	topics, offsets := make([]string, len(places)), make([]int64, len(places))
+	for i, p := range places {
+		topics[i], offsets[i] = p.Topic, p.Offset
+	}
+	all := make([]time.Time, 0, len(places))
+	err := pgsql.Each(ctx, q, s.SQL(sqlTimesAfter), func(r *sql.Rows) error {
+		var at sql.NullTime
+		err := r.Scan(&at)
+		all = append(all, pgsql.Instant(at))
+		return err
+	}, pgsql.Replan, topics, offsets)
+	return all, err
+}
+
+const sqlFollowing = `SELECT "offset", created_at FROM honker.event WHERE "offset" > $1 ORDER BY "offset" LIMIT 1`
+
+// Following implements engine.StreamStore.
+func (s Streams) Following(ctx context.Context, q row.Querier, after int64) (offset int64, at time.Time, found bool, err error) {
+	var created sql.NullTime
+	found, err = pgsql.One(ctx, q, s.SQL(sqlFollowing), []any{pgsql.Replan, after}, &offset, &created)
+	return offset, pgsql.Instant(created), found, err
 }
 
 // second returns the beginning of t's second.

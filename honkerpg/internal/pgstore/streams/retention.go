@@ -124,6 +124,14 @@ SELECT g.n, coalesce(g.last, 0), p.kind, p.name, p.topic, p."offset"
 FROM (SELECT count(*) AS n, max("offset") AS last FROM gone) g LEFT JOIN pin p ON p."offset" < $3`
 )
 
+const sqlPin = `SELECT kind, name, topic, "offset" FROM (` + readers + `) r ORDER BY "offset", kind, topic, name LIMIT 1`
+
+// Pin implements engine.RetentionStore.
+func (s Retentions) Pin(ctx context.Context, q row.Querier, topic string) (p row.Pin, found bool, err error) {
+	found, err = pgsql.One(ctx, q, s.SQL(sqlPin), []any{pgsql.Replan, topic}, &p.Kind, &p.Name, &p.Topic, &p.Offset)
+	return p, found, err
+}
+
 // Compact implements engine.RetentionStore. It deletes nothing while another transaction adds a reader, moves a reader
 // back, or compacts.
 func (s Retentions) Compact(ctx context.Context, q row.Querier, c row.Compaction) (done row.Compacted, err error) {

@@ -26,7 +26,7 @@ func Number(ctx context.Context, q row.Querier, s pgsql.Schema, now time.Time) e
 const (
 	sqlNumber = `SELECT honker.number($1)`
 
-	sqlPublish = `SELECT first, last FROM honker.publish($1, $2, $3, $4)`
+	sqlPublish = `SELECT first, last FROM honker.publish_($1, $2, $3, $4)`
 
 	sqlPublishLater = `INSERT INTO honker.pending (xid, created_at, message, topic, key, payload)
 SELECT pg_current_xact_id(), $4, false, $1, CASE cardinality($2::text[]) WHEN 1 THEN ($2::text[])[1] ELSE u.key END, u.payload
@@ -76,7 +76,7 @@ func (s Streams) Read(ctx context.Context, q row.Querier, e row.EventRead, into 
 		return page, nil
 	}
 	events, more, err := s.readEvents(ctx, q, e, through, into)
-	page.Events = events
+	page.Events, page.End = events, !more && !sparse
 	switch found := len(events) > len(into); {
 	case found && (more || !sparse):
 		page.Next = events[len(events)-1].Offset
@@ -201,6 +201,9 @@ const sqlEventTime = `SELECT created_at FROM honker.event WHERE "offset" = $1`
 
 // Ahead implements engine.StreamStore.
 func (s Streams) Ahead(ctx context.Context, q row.Querier, sel row.Selection, after, most int64) (a row.Ahead, err error) {
+	if most < row.Unbounded && !sel.Sparse() {
+		return s.aheadOf(ctx, q, sel, after, most)
+	}
 	last, more := int64(row.Unbounded), false
 	if most < row.Unbounded {
 		last, more, err = s.horizon(ctx, q, sel, after, most+1)
@@ -222,5 +225,17 @@ func (s Streams) Ahead(ctx context.Context, q row.Querier, sel row.Selection, af
 	var at sql.NullTime // the event may be deleted by now
 	_, err = pgsql.One(ctx, q, s.SQL(sqlEventTime), []any{pgsql.Replan, first}, &at)
 	a.FirstAt = pgsql.Instant(at)
+	return a, err
+}
+
+// aheadOf is Ahead for all events of a topic. A single scan of an index counts them and finds the first.
+func (s Streams) aheadOf(ctx context.Context, q row.Querier, sel row.Selection, after, most int64) (a row.Ahead, err error) {
+	var c condition
+	c.write(`SELECT n, e.created_at FROM (SELECT count(*) AS n, min("offset") AS first FROM (SELECT "offset"`)
+	order := c.within(sel, after, row.Unbounded)
+	c.write(` ORDER BY ` + order + ` LIMIT ` + c.bind(most+1) + `) next) found LEFT JOIN honker.event e ON e."offset" = first`)
+	var at sql.NullTime
+	_, err = pgsql.One(ctx, q, s.SQL(c.sql.String()), c.all(), &a.N, &at)
+	a.N, a.More, a.FirstAt = min(a.N, most), a.N > most, pgsql.Instant(at)
 	return a, err
 }

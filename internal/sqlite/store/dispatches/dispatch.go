@@ -87,6 +87,11 @@ func (d Dispatches) bootstrap(ctx context.Context, q row.Querier, parts ...row.D
 	return nil
 }
 
+// Create creates the tables if they are missing. The caller's transaction must hold the write lock.
+func Create(ctx context.Context, q row.Querier) error {
+	return Dispatches{}.bootstrap(ctx, q, row.DispatchTables)
+}
+
 const (
 	sqlAddSent = `INSERT INTO _honkerx_dispatch_jobs (job_id, run_id, queue, events, reply_queue, reply_topic, sent_ms)
 VALUES (?1, ?1, ?2, nullif(?3, ''), nullif(?4, ''), nullif(?5, ''), ?6) ON CONFLICT (job_id) DO NOTHING`

@@ -45,19 +45,33 @@ func (Jobs) InsertMany(ctx context.Context, q row.Querier, n NewJob, payloads []
 
 // sqlInsertClaimed inserts a job and claims it in the same statement, unless a claim would have
 // found another job first. The cheap test for waiting jobs comes before the expensive test because
-// usually no job waits.
-var sqlInsertClaimed = `INSERT INTO _honker_live
+// usually no job waits. sqlInsertClaimedUnique inserts nothing if another job holds the key.
+var (
+	sqlInsertClaimed = `INSERT INTO _honker_live
   (queue, created_at, priority, run_at, max_attempts, expires_at, payload, worker_id, claim_expires_at, state, attempts)
 SELECT ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 'processing', 1
 WHERE NOT EXISTS (SELECT 1 FROM _honkerx_queues WHERE queue = ?1 AND (` + hasLimits + ` OR ` + pauseHolds + `)) AND NOT ` + lapsed("?1") + ` AND (NOT ` + waiting("?1") + `
   OR NOT (` + exhausted("?1") + ` OR EXISTS (` + levels("?1") + ` SELECT 1 FROM ` + due("?1") + `)))`
 
-// InsertClaimed enqueues a job that is due and claims it for worker until expires. It inserts
-// nothing and returns nil if the queue is paused or has limits, or if a claim by worker would have
-// found another job. n.CreatedAt must be now, and n.RunAt must not be later.
-func (Jobs) InsertClaimed(ctx context.Context, q row.Querier, n NewJob, payload, worker string, expires int64) (*row.Job, error) {
-	res, err := q.ExecContext(ctx, sqlInsertClaimed, n.Queue, n.CreatedAt,
-		n.Priority, n.RunAt, n.MaxAttempts, rows.Nullable(n.ExpiresAt), payload, worker, expires)
+	sqlInsertClaimedUnique = sqlInsertClaimed + ` AND NOT ` + keyTaken("?1", "?10", "?2", "?11")
+)
+
+// InsertClaimed enqueues a job that is due and claims it for worker until expires. The job takes the key of u, which
+// is nil for a job without a unique key. InsertClaimed inserts nothing and returns nil if the queue is paused or has
+// limits, if another job holds the key, or if a claim by worker would have found another job. n.CreatedAt must be now,
+// and n.RunAt must not be later. u.Started must be false.
+func (j Jobs) InsertClaimed(ctx context.Context, q row.Querier, n NewJob, payload string, u *Unique, worker string, expires int64) (*row.Job, error) {
+	job := &row.Job{
+		Queue: n.Queue, State: "processing", Payload: payload, Priority: n.Priority, RunAt: row.Instant(n.RunAt),
+		WorkerID: worker, ClaimExpiresAt: row.Instant(expires), Attempts: 1, MaxAttempts: n.MaxAttempts,
+		CreatedAt: row.Instant(n.CreatedAt), ExpiresAt: row.Instant(n.ExpiresAt), Headers: n.Headers,
+	}
+	query := sqlInsertClaimed
+	args := append(make([]any, 0, 11), n.Queue, n.CreatedAt, n.Priority, n.RunAt, n.MaxAttempts, rows.Nullable(n.ExpiresAt), payload, worker, expires)
+	if u != nil {
+		query, args, job.Unique = sqlInsertClaimedUnique, append(args, u.Key, u.NowMS), u.Key
+	}
+	res, err := q.ExecContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}
@@ -65,12 +79,10 @@ func (Jobs) InsertClaimed(ctx context.Context, q row.Querier, n NewJob, payload,
 	if r, err := res.RowsAffected(); err != nil || r == 0 {
 		return nil, err
 	}
-	id, err := res.LastInsertId()
-	return &row.Job{
-		ID: id, Queue: n.Queue, State: "processing", Payload: payload, Priority: n.Priority, RunAt: row.Instant(n.RunAt),
-		WorkerID: worker, ClaimExpiresAt: row.Instant(expires), Attempts: 1, MaxAttempts: n.MaxAttempts,
-		CreatedAt: row.Instant(n.CreatedAt), ExpiresAt: row.Instant(n.ExpiresAt), Headers: n.Headers,
-	}, err
+	if job.ID, err = res.LastInsertId(); err != nil || u == nil {
+		return job, err
+	}
+	return job, j.takeKey(ctx, q, n.Queue, job.ID, *u)
 }
 
 // jobColumns lists the columns that a claim reads. It leaves out values the caller already knows,
@@ -143,7 +155,7 @@ func (r *jobRow) runAt(j *row.Job) int64 {
 
 // These statements use the primary key.
 var (
-	sqlFindJob = `SELECT ` + jobColumns + `, ` + ofSide("last_error") + `, ` + carried + `, state, worker_id, claim_expires_at, queue, ` + ofSide("progress") + `
+	sqlFindJob = `SELECT ` + jobColumns + `, ` + ofSide("last_error") + `, ` + carried + `, state, worker_id, claim_expires_at, queue, ` + ofSide("progress") + `, ` + StartOf("_honker_live") + `
 FROM _honker_live WHERE id = ?1`
 	sqlGetJob = sqlFindJob + ` AND queue = ?2`
 )
@@ -182,7 +194,7 @@ func find(ctx context.Context, q row.Querier, id int64, queue string) (job Store
 func getJob(ctx context.Context, q row.Querier, query string, args ...any) (job Stored, found bool, err error) {
 	row := newJobRow()
 	j := &row.job
-	row.into = append(row.into, &j.State, (*rows.Text)(&j.WorkerID), (*rows.Number)(&row.times.ClaimExpiresAt), &j.Queue, (*rows.Text)(&j.Progress))
+	row.into = append(row.into, &j.State, (*rows.Text)(&j.WorkerID), (*rows.Number)(&row.times.ClaimExpiresAt), &j.Queue, (*rows.Text)(&j.Progress), (*rows.Milli)(&j.StartedAt))
 	err = rows.Each(ctx, q, query, func(r *sql.Rows) (err error) {
 		found = true
 		job.Job, err = row.scan(r)

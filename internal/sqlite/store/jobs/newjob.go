@@ -87,13 +87,13 @@ func (j Jobs) Insert(ctx context.Context, q row.Querier, in *row.Insert, now tim
 		}
 	}
 	n := newJobOf(in, now)
-	if in.Unique != nil {
-		return j.insertUniques(ctx, q, in, n, now)
-	}
 	if in.Offer != nil {
 		if err := j.handOver(ctx, q, in, n, now, &out); err != nil {
 			return out, err
 		}
+	}
+	if in.Unique != nil {
+		return out, j.insertUniques(ctx, q, in, n, now, &out)
 	}
 	ids, err := j.InsertMany(ctx, q, n, in.Payloads[len(out.IDs):])
 	if out.IDs == nil {
@@ -113,8 +113,12 @@ func (j Jobs) Insert(ctx context.Context, q row.Querier, in *row.Insert, now tim
 // handOver inserts the first of in's jobs as claimed by its Offer and adds them to out.
 //
 // An application's trigger on the table of jobs may change a row after its INSERT, too late for a handler that already
-// has the job. No jobs are handed over if there is such a trigger.
+// has the job. No jobs are handed over if there is such a trigger. Nor is a job that releases its key when it is first
+// claimed, because a trigger on claims does that.
 func (j Jobs) handOver(ctx context.Context, q row.Querier, in *row.Insert, n NewJob, now time.Time, out *row.Inserted) error {
+	if in.Unique != nil && in.Unique.Started {
+		return nil
+	}
 	if foreign, err := j.ForeignTriggers(ctx, q); err != nil || foreign {
 		return err
 	}
@@ -122,13 +126,23 @@ func (j Jobs) handOver(ctx context.Context, q row.Querier, in *row.Insert, n New
 		return err
 	}
 	expires := now.Unix() + engine.Seconds(in.Offer.Lease)
-	for _, payload := range in.Payloads[:min(len(in.Payloads), in.Offer.N)] {
-		job, err := j.InsertClaimed(ctx, q, n, payload, in.Offer.Worker, expires)
-		if err != nil || job == nil { // not inserted: another job is due and comes first
+	for i, payload := range in.Payloads[:min(len(in.Payloads), in.Offer.N)] {
+		var u *Unique
+		if in.Unique != nil {
+			of := uniqueOf(in, i, now)
+			u = &of
+		}
+		job, err := j.InsertClaimed(ctx, q, n, payload, u, in.Offer.Worker, expires)
+		if err != nil || job == nil { // not inserted: another job is due and comes first, or holds the key
 			return err
 		}
 		out.Claimed = append(out.Claimed, job)
 		out.IDs = append(out.IDs, job.ID)
+		if u != nil {
+			if err := j.place(ctx, q, in, row.Placed{ID: job.ID, Result: row.PlacedNew}, out); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -142,20 +156,25 @@ func (j Jobs) anyReady(ctx context.Context, q row.Querier, queues []string, now 
 	return slices.ContainsFunc(states, func(s row.QueueState) bool { return s.Ready }), err
 }
 
-// insertUniques adds the jobs of in whose keys are free. It treats the others as in requests.
-func (j Jobs) insertUniques(ctx context.Context, q row.Querier, in *row.Insert, n NewJob, now time.Time) (out row.Inserted, err error) {
-	out.IDs, out.Places = make([]int64, 0, len(in.Payloads)), make([]row.Placed, 0, len(in.Payloads))
-	for i, payload := range in.Payloads {
-		p, err := j.InsertUnique(ctx, q, n, payload, uniqueOf(in, i, now))
+// insertUniques adds the jobs of in that are not yet in out, if their keys are free. It treats the others as in requests.
+func (j Jobs) insertUniques(ctx context.Context, q row.Querier, in *row.Insert, n NewJob, now time.Time, out *row.Inserted) error {
+	for i := len(out.IDs); i < len(in.Payloads); i++ {
+		p, err := j.InsertUnique(ctx, q, n, in.Payloads[i], uniqueOf(in, i, now))
 		if err != nil {
-			return out, err
+			return err
 		}
-		out.IDs, out.Places = append(out.IDs, p.ID), append(out.Places, p)
-		if err := j.complete(ctx, q, in, p); err != nil {
-			return out, err
+		out.IDs = append(out.IDs, p.ID)
+		if err := j.place(ctx, q, in, p, out); err != nil {
+			return err
 		}
 	}
-	return out, nil
+	return nil
+}
+
+// place completes a job with a unique key and adds its outcome to out.
+func (j Jobs) place(ctx context.Context, q row.Querier, in *row.Insert, p row.Placed, out *row.Inserted) error {
+	out.Places = append(out.Places, p)
+	return j.complete(ctx, q, in, p)
 }
 
 // complete writes the side row and the links of a job with a unique key. A replaced job keeps its limits key, gets the
@@ -168,7 +187,7 @@ func (j Jobs) complete(ctx context.Context, q row.Querier, in *row.Insert, p row
 			err = j.AddLinks(ctx, q, in.Links, []int64{p.ID})
 		}
 	case row.PlacedReplaced:
-		err = j.replaceSide(ctx, q, p.Of, in.Headers)
+		err = j.replaceSide(ctx, q, p.Of.ID, in.Headers)
 		if err == nil && in.Links != nil {
 			err = j.addWaits(ctx, q, in.Links, p.ID)
 		}

@@ -74,6 +74,15 @@ func (j Jobs) Requeue(ctx context.Context, q row.Querier, r row.Requeue, now tim
 	return out, nil
 }
 
+// sqlMarkRequeued uses the primary key. Every requeued job has a side row.
+const sqlMarkRequeued = `UPDATE _honkerx_job SET requeue = ?2 WHERE job_id IN (SELECT value FROM json_each(?1))`
+
+// MarkRequeued stores the audit entry of their requeue with the jobs in ids.
+func (Jobs) MarkRequeued(ctx context.Context, q row.Querier, ids []int64, entry int64) error {
+	_, err := q.ExecContext(ctx, sqlMarkRequeued, rows.IDList(ids), entry)
+	return err
+}
+
 // Base returns the number of attempts that a live job had when it was last requeued, or 0 if it
 // never was.
 func (Jobs) Base(ctx context.Context, q row.Querier, id int64) (int64, error) {
@@ -145,6 +154,32 @@ func (j Jobs) CancelMany(ctx context.Context, q row.Querier, c row.CancelJobs, n
 // RunNow makes the scheduled jobs among ids due at now.
 func (Jobs) RunNow(ctx context.Context, q row.Querier, ids []int64, now time.Time) ([]row.Change, error) {
 	return changes(ctx, q, sqlRunNow, rows.IDList(ids), now.Unix())
+}
+
+// These statements use the primary keys.
+var (
+	sqlBury = intoDead + `coalesce(nullif(` + ofSide("last_error") + `, ''), '` + row.ReasonBuried + `'), created_at, ?3 FROM _honker_live` + whereCancelled + `
+RETURNING id, queue, attempts`
+	sqlDropBuried = `DELETE FROM _honker_live WHERE id IN (SELECT value FROM json_each(?1))`
+)
+
+// Bury moves the live jobs among ids to the dead letters, except those with a valid claim.
+func (Jobs) Bury(ctx context.Context, q row.Querier, ids []int64, now time.Time) (dead []row.Death, err error) {
+	var died []int64
+	err = rows.Each(ctx, q, sqlBury, func(r *sql.Rows) error {
+		d := row.Death{Reason: row.ReasonBuried}
+		err := r.Scan(&d.ID, &d.Queue, (*rows.Number)(&d.Attempts))
+		dead, died = append(dead, d), append(died, d.ID)
+		return err
+	}, rows.IDList(ids), false, now.Unix())
+	if err != nil || len(dead) == 0 {
+		return nil, err
+	}
+	n, err := rows.Affected(ctx, q, sqlDropBuried, rows.IDList(died))
+	if err == nil && n != len(dead) {
+		return nil, row.ErrStuck // a job would be in both tables
+	}
+	return dead, err
 }
 
 func changes(ctx context.Context, q row.Querier, query string, args ...any) (out []row.Change, err error) {

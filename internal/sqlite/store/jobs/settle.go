@@ -224,8 +224,17 @@ const sqlExtend = `UPDATE _honker_live SET claim_expires_at = ?5` + whereClaim +
 // longer valid.
 func (j Jobs) Extend(ctx context.Context, q row.Querier, e row.Extension, now time.Time) (bool, error) {
 	held, err := j.ExtendUntil(ctx, q, e.Claim, now.Unix()+engine.Seconds(e.Lease), now.Unix())
-	if err != nil || !held || e.Progress == nil {
+	if err != nil || !held {
 		return held, err
+	}
+	if !e.Start.IsZero() {
+		starts := []row.StartOf{{ID: e.ID, Attempt: e.Attempt, At: e.Start}}
+		if err := j.saveStarts(ctx, q, starts, e.Worker, now.Unix()); err != nil {
+			return true, err
+		}
+	}
+	if e.Progress == nil {
+		return true, nil
 	}
 	news := []row.ProgressOf{{ID: e.ID, Attempt: e.Attempt, Progress: *e.Progress}}
 	return true, j.saveProgress(ctx, q, news, e.Worker, false, now.Unix())
@@ -251,6 +260,9 @@ func (j Jobs) Renew(ctx context.Context, q row.Querier, r row.Renewal, now time.
 	kept, err := rows.ReturnedIDs(ctx, q, sqlRenew, len(r.IDs), rows.IDList(r.IDs), r.Worker, now.Unix(), expires)
 	if err == nil && len(kept) < len(r.IDs) {
 		err = j.renewPlaces(ctx, q, r.IDs, r.Worker, now.Unix(), expires)
+	}
+	if err == nil {
+		err = j.saveStarts(ctx, q, r.Starts, r.Worker, now.Unix())
 	}
 	if err != nil {
 		return nil, err

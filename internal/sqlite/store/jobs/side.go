@@ -25,7 +25,7 @@ var sqlInsertSides = rows.NewInserts(`_honkerx_job`, `queue, key, slot, headers,
 const (
 	sqlSetSide = `INSERT INTO _honkerx_job (queue, key, slot, headers, job_id) VALUES (?1, ?2, ?3, ?4, ?5)
 ON CONFLICT (job_id) DO UPDATE SET queue = ifnull(excluded.queue, queue), key = excluded.key, slot = excluded.slot, headers = excluded.headers`
-	sqlReplaceSide = `UPDATE _honkerx_job SET headers = ?2, progress = NULL, checkpoint = NULL WHERE job_id = ?1`
+	sqlReplaceSide = `UPDATE _honkerx_job SET headers = ?2, progress = NULL, checkpoint = NULL, requeue = NULL WHERE job_id = ?1`
 )
 
 // SetSides adds the side rows s to jobs just inserted into queue. It does nothing if s is empty.
@@ -52,13 +52,10 @@ func (Jobs) setSide(ctx context.Context, q row.Querier, queue string, s Side, id
 	return err
 }
 
-// replaceSide sets the headers of a job whose arguments were replaced and clears its progress and
-// checkpoint.
-func (Jobs) replaceSide(ctx context.Context, q row.Querier, was row.Job, headers string) error {
-	if was.Headers == headers && was.Progress == "" && was.Checkpoint == "" {
-		return nil
-	}
-	_, err := q.ExecContext(ctx, sqlReplaceSide, was.ID, rows.NullText(headers))
+// replaceSide sets the headers of a job whose arguments were replaced and clears its progress, checkpoint and
+// requeue.
+func (Jobs) replaceSide(ctx context.Context, q row.Querier, id int64, headers string) error {
+	_, err := q.ExecContext(ctx, sqlReplaceSide, id, rows.NullText(headers))
 	return err
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/honker-go/honker/internal/row"
+	"github.com/honker-go/honker/internal/sqlite/store/jobs"
 	"github.com/honker-go/honker/internal/sqlite/store/rows"
 )
 
@@ -203,7 +204,7 @@ func parameters(query string, values ...any) []any {
 
 // loadJobs reads the jobs at the given places and returns those that s selects, by index in at.
 func loadJobs(ctx context.Context, q row.Querier, s *selection, at []row.Place) (map[int]row.Job, error) {
-	ids, index := byTable(at)
+	ids, index := byTable(at, s.IDs)
 	found := make(map[int]row.Job, len(at))
 	for in := range ids {
 		query, args := loadQuery(s, in, ids[in])
@@ -219,10 +220,14 @@ func loadJobs(ctx context.Context, q row.Querier, s *selection, at []row.Place) 
 	return found, nil
 }
 
-// byTable returns the ids of places and their indexes in at, by table.
-func byTable(at []row.Place) (ids map[row.Table][]int64, index map[row.Table]map[int64]int) {
+// byTable returns the ids of places and their indexes in at, by table. It leaves out places that are not among only, unless
+// that is nil: the candidates in the order of claims or deaths may be any jobs.
+func byTable(at []row.Place, only []int64) (ids map[row.Table][]int64, index map[row.Table]map[int64]int) {
 	ids, index = make(map[row.Table][]int64), make(map[row.Table]map[int64]int)
 	for i, p := range at {
+		if only != nil && !slices.Contains(only, p.ID) {
+			continue
+		}
 		if index[p.In] == nil {
 			index[p.In] = make(map[int64]int)
 		}
@@ -234,9 +239,9 @@ func byTable(at []row.Place) (ids map[row.Table][]int64, index map[row.Table]map
 
 // listed holds the columns that differ between the job tables. A column that a table lacks is NULL.
 var listed = [...]string{
-	row.Live: `j.id, j.state, j.worker_id, j.claim_expires_at, j.expires_at, s.last_error, NULL, NULL`,
-	row.Dead: `j.id, 'dead', NULL, NULL, NULL, j.last_error, j.died_at, NULL`,
-	row.Done: `j.job_id, 'done', j.worker_id, NULL, j.expires_at, j.last_error, NULL, j.done_ms`,
+	row.Live: `j.id, j.state, j.worker_id, j.claim_expires_at, j.expires_at, s.last_error, NULL, NULL, ` + jobs.StartOf("j"),
+	row.Dead: `j.id, 'dead', NULL, NULL, NULL, j.last_error, j.died_at, NULL, NULL`,
+	row.Done: `j.job_id, 'done', j.worker_id, NULL, j.expires_at, j.last_error, NULL, j.done_ms, NULL`,
 }
 
 // loadQuery returns the statement that reads, by primary key, the jobs among ids that s selects, and its
@@ -255,7 +260,7 @@ FROM json_each(?1) AS c CROSS JOIN ` + strings.Replace(t.from, " AS j", " AS j O
 
 func scanListed(r *sql.Rows) (j row.Job, err error) {
 	err = r.Scan(&j.ID, &j.State, (*rows.Text)(&j.WorkerID), (*rows.Second)(&j.ClaimExpiresAt), (*rows.Second)(&j.ExpiresAt), (*rows.Text)(&j.LastError),
-		(*rows.Second)(&j.DiedAt), (*rows.Milli)(&j.DoneAt), &j.Queue, &j.Payload, (*rows.Number)(&j.Priority), (*rows.Second)(&j.RunAt),
+		(*rows.Second)(&j.DiedAt), (*rows.Milli)(&j.DoneAt), (*rows.Milli)(&j.StartedAt), &j.Queue, &j.Payload, (*rows.Number)(&j.Priority), (*rows.Second)(&j.RunAt),
 		(*rows.Number)(&j.Attempts), (*rows.Number)(&j.MaxAttempts), (*rows.Second)(&j.CreatedAt), (*rows.Text)(&j.Unique), (*rows.Text)(&j.Key), (*rows.Text)(&j.Headers),
 		(*rows.Number)(&j.Batch), (*rows.Text)(&j.Progress))
 	return j, err

@@ -28,7 +28,7 @@ func (Lists) Scan(ctx context.Context, q row.Querier, r row.ListRequest, now tim
 	if p.Places, p.Plan, p.Ended, err = nextPart(ctx, q, s, &r); err != nil {
 		return p, err
 	}
-	ids, index := byTable(p.Places)
+	ids, index := byTable(p.Places, r.IDs)
 	found := make(map[int]row.SelectedJob, len(p.Places))
 	for in := range ids {
 		s.In, s.IDs = in, ids[in]
@@ -51,15 +51,15 @@ func (Lists) Scan(ctx context.Context, q row.Querier, r row.ListRequest, now tim
 // minID is below every id.
 const minID = -1 << 63
 
-// look describes when to check how many jobs the selected queues and phases have. If the jobs are common, a
-// page is full before the first check. If they are neither common nor rare, a walk is likely to find some
-// soon.
+// look describes when to check how many jobs the selected queues and phases have. The first check finds the few running
+// jobs of a long queue. If the jobs are common, a page is full before the second check. If they are neither common nor
+// rare, a walk is likely to find some soon.
 type look struct {
 	after int   // number of candidates to pass before the check
 	most  int64 // maximum number of jobs to sort in each part
 }
 
-var looks = []look{{512, 20_000}, {8192, 250_000}}
+var looks = []look{{0, 1_000}, {512, 20_000}, {8192, 250_000}}
 
 // nextPart returns the candidates of the next part, and whether they are the last.
 func nextPart(ctx context.Context, q row.Querier, s *selection, r *row.ListRequest) (found []row.Place, plan row.ListPlan, ended bool, err error) {

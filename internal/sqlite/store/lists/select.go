@@ -67,6 +67,7 @@ func selectConditions(s *selection, in row.Table, c *conditions) {
 	}
 	if in == row.Live {
 		c.text("j.worker_id = ?", s.Worker)
+		c.number("s.requeue = ? AND j.attempts = s.base", s.Requeue)
 	}
 }
 
@@ -75,7 +76,7 @@ func selectQuery(s *selection, after int64, limit int) (string, []any) {
 	t := tables[s.In]
 	c := conditions{where: []string{"j." + t.id + " > ?1"}, args: []any{after, limit}}
 	selectConditions(s, s.In, &c)
-	return `SELECT j.` + t.id + `, j.queue, ` + t.died + `, ` + t.lastError + ` FROM ` + t.from + ` WHERE ` +
+	return `SELECT j.` + t.id + `, j.queue, ` + t.died + `, ` + t.lastError + `, coalesce(j.attempts < j.max_attempts, 0) FROM ` + t.from + ` WHERE ` +
 		strings.Join(c.where, " AND ") + ` ORDER BY j.` + t.id + ` LIMIT ?2 + 0`, c.args
 }
 
@@ -132,7 +133,7 @@ func selectJobs(ctx context.Context, q row.Querier, s *selection, after int64, l
 	query, args := selectQuery(s, after, limit)
 	err = rows.Each(ctx, q, query, func(r *sql.Rows) error {
 		var j row.SelectedJob
-		err := r.Scan(&j.ID, &j.Queue, (*rows.Second)(&j.DiedAt), (*rows.Text)(&j.LastError))
+		err := r.Scan(&j.ID, &j.Queue, (*rows.Second)(&j.DiedAt), (*rows.Text)(&j.LastError), &j.Left)
 		out = append(out, j)
 		return err
 	}, args...)

@@ -47,9 +47,9 @@ SELECT (SELECT iif(count(*) = 0, NULL, json_array(t.first, sum(m.enqueued), sum(
     sum(m.snoozed), sum(m.wait_ms), sum(m.ran_ms), max(m.max_wait_ms)))
   FROM k CROSS JOIN _honkerx_minutes AS m WHERE m.minute = t.first + k.i AND m.queue = ?1) FROM t ORDER BY t.first`
 
-	// sqlWaits makes a seek for each minute in the range.
-	sqlWaits = `WITH RECURSIVE t(minute) AS (SELECT ?2 UNION ALL SELECT minute + 1 FROM t WHERE minute + 1 < ?3)
-SELECT coalesce(sum(m.wait_ms), 0), coalesce(sum(m.claimed), 0)
+	// sqlMinuteSums makes a seek for each minute in the range.
+	sqlMinuteSums = `WITH RECURSIVE t(minute) AS (SELECT ?2 UNION ALL SELECT minute + 1 FROM t WHERE minute + 1 < ?3)
+SELECT coalesce(sum(m.claimed), 0), coalesce(sum(m.acked), 0), coalesce(sum(m.retried), 0), coalesce(sum(m.died), 0), coalesce(sum(m.wait_ms), 0), coalesce(sum(m.ran_ms), 0)
 FROM t CROSS JOIN _honkerx_minutes AS m WHERE m.minute = t.minute AND m.queue = ?1`
 
 	sqlOldMinute   = `SELECT EXISTS (SELECT 1 FROM _honkerx_minutes WHERE minute < ?1)`
@@ -139,11 +139,11 @@ func (Minutes) steps(ctx context.Context, q row.Querier, queue string, minute, s
 	return all, err
 }
 
-// Waits returns the total time that queue's jobs have waited, and the number of claims, from the minute of since up
-// to but not including the minute of before. It costs a seek per minute.
-func (Minutes) Waits(ctx context.Context, q row.Querier, queue string, since, before time.Time) (wait time.Duration, claimed int64, err error) {
-	_, err = rows.One(ctx, q, sqlWaits, []any{queue, minuteOf(since), minuteOf(before)}, (*rows.SpanMilli)(&wait), (*rows.Number)(&claimed))
-	return wait, claimed, err
+// Sums implements engine.MinuteStore. It costs a seek per minute.
+func (Minutes) Sums(ctx context.Context, q row.Querier, queue string, since, before time.Time) (m row.Minute, err error) {
+	_, err = rows.One(ctx, q, sqlMinuteSums, []any{queue, minuteOf(since), minuteOf(before)}, (*rows.Number)(&m.Claimed), (*rows.Number)(&m.Acked),
+		(*rows.Number)(&m.Retried), (*rows.Number)(&m.Died), (*rows.SpanMilli)(&m.Wait), (*rows.SpanMilli)(&m.Ran))
+	return m, err
 }
 
 // old reports whether there are rows older than minute.

@@ -37,6 +37,32 @@ func (Problems) LapsedSince(ctx context.Context, q row.Querier, queue string, no
 	return since, err
 }
 
+// sqlErrors reads up to ?4 entries from the indexes of dead and of waiting jobs, the latter for each of the first five
+// priorities and on both sides of now, and looks up their errors by primary key.
+const sqlErrors = `WITH RECURSIVE p(n, i) AS (
+  SELECT (SELECT priority` + waitingAt + ` ORDER BY priority DESC LIMIT 1), 1 UNION ALL
+  SELECT (SELECT priority` + waitingAt + ` AND priority < p.n ORDER BY priority DESC LIMIT 1), i + 1 FROM p WHERE p.n IS NOT NULL AND i < 5)
+SELECT id, attempts, last_error, 1 FROM (SELECT id, attempts, last_error FROM _honker_dead INDEXED BY _honkerx_dead_queue WHERE queue = ?1 AND died_at > ?2 ORDER BY died_at DESC LIMIT ?4 + 0)
+UNION ALL SELECT s.job_id, l.attempts, s.last_error, 0 FROM p CROSS JOIN _honkerx_job AS s CROSS JOIN _honker_live AS l ON l.id = s.job_id
+  WHERE s.job_id IN (SELECT id` + waitingAt + ` AND priority = p.n AND run_at > ?3 ORDER BY run_at LIMIT ?4 + 0)
+UNION ALL SELECT s.job_id, l.attempts, s.last_error, 0 FROM p CROSS JOIN _honkerx_job AS s CROSS JOIN _honker_live AS l ON l.id = s.job_id
+  WHERE s.job_id IN (SELECT id` + waitingAt + ` AND priority = p.n AND run_at <= ?3 ORDER BY run_at DESC LIMIT ?4 + 0)`
+
+const waitingAt = ` FROM _honker_live INDEXED BY _honkerx_live_pending WHERE queue = ?1 AND state = 'pending'`
+
+// Errors implements engine.ProblemStore.
+func (Problems) Errors(ctx context.Context, q row.Querier, queue string, since time.Time, limit int, now time.Time) (all []row.FailedJob, err error) {
+	err = rows.Each(ctx, q, sqlErrors, func(r *sql.Rows) error {
+		var f row.FailedJob
+		err := r.Scan(&f.ID, (*rows.Number)(&f.Attempts), (*rows.Text)(&f.Error), &f.Dead)
+		if f.Error != "" {
+			all = append(all, f)
+		}
+		return err
+	}, queue, since.Unix(), now.Unix(), limit)
+	return all, err
+}
+
 // Problems returns the database's problems. Each statement reads a limited number of rows.
 func (Problems) Problems(ctx context.Context, q row.Querier, ages row.ProblemAges, now time.Time) (t row.Troubles, err error) {
 	before := func(d time.Duration) time.Time { return now.Add(-d) }
@@ -49,6 +75,7 @@ func (Problems) Problems(ctx context.Context, q row.Querier, ages row.ProblemAge
 			return err
 		},
 		func() (err error) { t.Late, err = lateTasks(ctx, q, before(ages.Late).Unix()-1); return err },
+		func() (err error) { t.Skips, err = skippedFires(ctx, q); return err },
 		func() (err error) { t.Behind, err = behind(ctx, q, before(ages.Unseen).Unix(), now.Unix()); return err },
 		func() (err error) { _, err = rows.One(ctx, q, sqlNewest, nil, (*rows.Second)(&t.Newest)); return err },
 	} {
@@ -111,6 +138,21 @@ func lateTasks(ctx context.Context, q row.Querier, by int64) (all []row.Late, er
 	return all, err
 }
 
+// sqlSkippedFires walks the side rows of schedules and finds the schedules by name.
+const sqlSkippedFires = `SELECT t.name, t.queue, x.last_skip_ms FROM _honkerx_schedules AS x JOIN _honker_scheduler_tasks AS t ON t.name = x.name
+WHERE t.enabled = 1 AND x.last_skip_ms > ifnull(x.last_fire_ms, 0) ORDER BY t.name LIMIT ` + mostProblems
+
+// skippedFires returns the enabled schedules that have skipped their last time.
+func skippedFires(ctx context.Context, q row.Querier) (all []row.SkippedFire, err error) {
+	err = rows.Each(ctx, q, sqlSkippedFires, func(r *sql.Rows) error {
+		var s row.SkippedFire
+		err := r.Scan(&s.Name, &s.Queue, (*rows.Milli)(&s.At))
+		all = append(all, s)
+		return err
+	})
+	return all, err
+}
+
 // sqlBehind finds consumers and groups by primary key, and their events by (topic, offset). It omits consumers with a
 // pattern or a filter, because finding their next event may require reading all events. It doesn't report a group
 // with a live member.
@@ -122,11 +164,8 @@ const sqlBehind = `WITH r(kind, name, topic, offset, ack) AS (
     WHERE substr(g.topic, -1) <> '*' AND g.filter IS NULL
     AND NOT EXISTS (SELECT 1 FROM _honkerx_group_members AS m WHERE m.group_id = g.id AND m.expires_ms > ?2 * 1000))
 SELECT r.kind, r.name, r.topic, s.created_at, r.ack,
-  (SELECT count(*) FROM (SELECT 1` + streams.ByTopic + `r.topic AND offset > r.offset LIMIT ` + oneMore + `)),
-  ifnull(t.max_age_ms > 0 AND s.created_at < ?1 - t.max_age_ms / 1000 OR t.max_count > 0 AND
-    (SELECT count(*) FROM (SELECT 1` + streams.ByTopic + `r.topic AND offset > r.offset LIMIT ` + mostRead + `)) > t.max_count, 0)
+  (SELECT count(*) FROM (SELECT 1` + streams.ByTopic + `r.topic AND offset > r.offset LIMIT ` + oneMore + `))
 FROM r CROSS JOIN _honker_stream AS s ON s.offset = (SELECT min(offset)` + streams.ByTopic + `r.topic AND offset > r.offset)
-LEFT JOIN _honkerx_retention AS t ON t.topic = r.topic
 WHERE s.created_at <= ?1 - iif(r.ack = 0 AND r.kind = 'consumer', 82800, 0) AND r.ack <= ?1 * 1000 ORDER BY r.topic, r.kind, r.name LIMIT ` + mostProblems
 
 // behind returns the consumers and groups that have not seen an event older than before and have not saved their
@@ -135,7 +174,7 @@ func behind(ctx context.Context, q row.Querier, before, now int64) (all []row.Be
 	err = rows.Each(ctx, q, sqlBehind, func(r *sql.Rows) error {
 		var b row.Behind
 		var n int64
-		err := r.Scan(&b.Kind, &b.Name, &b.Topic, (*rows.Second)(&b.Oldest), (*rows.Milli)(&b.Acked), &n, &b.Pins)
+		err := r.Scan(&b.Kind, &b.Name, &b.Topic, (*rows.Second)(&b.Oldest), (*rows.Milli)(&b.Acked), &n)
 		b.Unseen = boundedCount(n)
 		all = append(all, b)
 		return err

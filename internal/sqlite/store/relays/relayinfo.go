@@ -48,6 +48,8 @@ const sqlRelayMisplaced = `SELECT
   + (SELECT count(*) FROM _honkerx_relay_messages WHERE queue = ?1 AND partition >= ?2)`
 
 const (
+	sqlRelayQueues = `SELECT name, partitions FROM _honkerx_relay_queues ORDER BY name`
+
 	sqlRelayBlocked = `SELECT queue, partition, owner, epoch, lease_until_ms, attempts, retry_at_ms, ifnull(last_error, '')
 FROM _honkerx_relay_partitions WHERE lease_until_ms > ?1 OR retry_at_ms > ?1 ORDER BY queue, partition`
 
@@ -61,6 +63,23 @@ type RelayFamilies struct{}
 
 // Family returns the statements for a family's tables.
 func (RelayFamilies) Family(name string) engine.RelayStore { return Relays{Family: name} }
+
+// Registered returns the queues of all families, sorted by family and name.
+func (RelayFamilies) Registered(ctx context.Context, q row.Querier) (out []row.RelayRegistered, err error) {
+	families, err := completeFamilies(ctx, q)
+	for _, family := range families {
+		err := rows.Each(ctx, q, Relays{family}.named(sqlRelayQueues), func(r *sql.Rows) error {
+			found := row.RelayRegistered{Family: family}
+			err := r.Scan(&found.Queue, &found.Partitions)
+			out = append(out, found)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, err
+}
 
 // Blocked returns the partitions, in all families, that are leased or waiting for a retry, sorted by
 // family, queue and partition. It scans the tables of partitions, which have at most 64 rows per queue.

@@ -80,14 +80,14 @@ const (
 	sqlSetMissed = `INSERT INTO _honkerx_schedules (name, missed) VALUES (?1, ?2)
 ON CONFLICT (name) DO UPDATE SET missed = excluded.missed WHERE missed IS NOT excluded.missed`
 
-	sqlDropMissed = `DELETE FROM _honkerx_schedules WHERE name = ?1`
+	sqlResetMissed = `UPDATE _honkerx_schedules SET missed = 0 WHERE name = ?1 AND missed <> 0`
 )
 
 // setMissed sets how a task handles missed times. It returns false and writes nothing if nothing changed.
 func (Schedules) setMissed(ctx context.Context, q row.Querier, name string, m row.Missed) (changed bool, err error) {
 	query, args := sqlSetMissed, []any{name, int64(m)}
 	if m == row.FireAll {
-		query, args = sqlDropMissed, args[:1]
+		query, args = sqlResetMissed, args[:1]
 	}
 	n, err := rows.Affected(ctx, q, query, args...)
 	return n > 0, err
@@ -155,15 +155,18 @@ func (Schedules) Change(ctx context.Context, q row.Querier, name string, to Chan
 // Another program's malformed row must not hide the other tasks. It may have no name, an enabled other than
 // 0 and 1, or an expires_s that is not a number. Names need not be unique in such rows, so updates use the
 // rowid.
-const taskColumns = `SELECT coalesce(name, ''), queue, cron_expr, payload, priority,
+const (
+	taskColumns = `SELECT coalesce(t.name, ''), queue, cron_expr, payload, priority,
   iif(typeof(expires_s) IN ('integer', 'real'), expires_s, NULL), coalesce(max_attempts, 3), next_fire_at, enabled = 1,
-  (SELECT missed FROM _honkerx_schedules AS x WHERE x.name = t.name), rowid
+  x.missed, x.last_fire_ms, x.last_job, x.last_skip_ms, x.skipped, t.rowid
 FROM _honker_scheduler_tasks AS t `
+	joinSide = ` LEFT JOIN _honkerx_schedules AS x ON x.name = t.name `
+)
 
 const (
-	sqlGetTask  = taskColumns + `WHERE name = ?1`
-	sqlTasks    = taskColumns + `ORDER BY name`
-	sqlDueTasks = taskColumns + `INDEXED BY _honkerx_scheduler_due WHERE enabled = 1 AND next_fire_at <= ?1
+	sqlGetTask  = taskColumns + joinSide + `WHERE t.name = ?1`
+	sqlTasks    = taskColumns + joinSide + `ORDER BY t.name`
+	sqlDueTasks = taskColumns + `INDEXED BY _honkerx_scheduler_due` + joinSide + `WHERE enabled = 1 AND next_fire_at <= ?1
 ORDER BY next_fire_at LIMIT ?2 + 0`
 )
 
@@ -173,7 +176,8 @@ func tasks(ctx context.Context, q row.Querier, query string, args ...any) (out [
 		var expires sql.Null[rows.Number]
 		var next rows.Number
 		err := r.Scan(&t.Name, &t.Queue, &t.Spec, &t.Payload, (*rows.Number)(&t.Priority), &expires,
-			(*rows.Number)(&t.MaxAttempts), &next, &t.Enabled, (*rows.Number)(&t.Missed), &t.Rowid)
+			(*rows.Number)(&t.MaxAttempts), &next, &t.Enabled, (*rows.Number)(&t.Missed), (*rows.Milli)(&t.LastFire), (*rows.Number)(&t.LastJob),
+			(*rows.Milli)(&t.LastSkip), (*rows.Number)(&t.Skipped), &t.Rowid)
 		t.ExpiresS = sql.NullInt64{Int64: int64(expires.V), Valid: expires.Valid}
 		t.NextFire = time.Unix(int64(next), 0)
 		out = append(out, t)
@@ -226,15 +230,7 @@ func (Schedules) SoonestAt(ctx context.Context, q row.Querier) (unix int64, err 
 	return unix, err
 }
 
-// maxFires limits how many times a tick fires a task that was due many times, such as after long downtime. The oldest
-// times fire and the rest are skipped.
-const maxFires = 64
-
-// onTime is how late, in seconds, a task that skips missed times may still fire. It is longer than a dead leader's
-// lock can last.
-const onTime = 90
-
-// A call to Tick reads at most mostTasks tasks, each of which may produce maxFires jobs. It reads at least fewTasks,
+// A call to Tick reads at most mostTasks tasks, each of which may produce row.MaxFires jobs. It reads at least fewTasks,
 // because tasks that can be neither advanced nor paused are read again by every call.
 const (
 	fewTasks  = 16
@@ -286,20 +282,27 @@ var errNotMoved = fmt.Errorf("it does not fire, because its next time cannot be 
 // tick fires t, or pauses it if its spec is invalid, which only another binding can have written. moved
 // reports that t is no longer due. The next time is stored before the task fires.
 func (s Schedules) tick(ctx context.Context, q row.Querier, t Task, due, now int64, in row.Calendar, did *row.Ticked) (moved bool, err error) {
-	times, after, err := taskTimes(t, due, in)
+	f, err := t.Firing(time.Unix(due, 0), in)
 	if err != nil {
 		return pauseTask(ctx, q, t, fmt.Errorf("%w: %w", engine.ErrInvalid, err), did)
 	}
-	advanced, err := rows.Affected(ctx, q, sqlAdvance, t.Rowid, after)
+	advanced, err := rows.Affected(ctx, q, sqlAdvance, t.Rowid, f.Next.Unix())
 	if err != nil {
 		return false, err
 	}
 	if advanced == 0 {
 		return pauseTask(ctx, q, t, errNotMoved, did)
 	}
-	dropped, err := s.fire(ctx, q, t, times, now, did)
+	before, last := len(did.Fires), row.Task{Skipped: f.Skipped, LastSkip: f.LastSkip}
+	dropped, err := s.fire(ctx, q, t, f.Times, now, did)
+	if fires := did.Fires[before:]; len(fires) > 0 {
+		last.LastFire, last.LastJob = fires[len(fires)-1].At, fires[len(fires)-1].Job
+	}
+	if err == nil {
+		err = saveLast(ctx, q, t.Name, last)
+	}
 	if dropped > 0 {
-		did.Broken = append(did.Broken, row.Broken{Name: t.Name, Err: fmt.Errorf("%d of its %d jobs were %w", dropped, len(times), row.ErrNotInserted)})
+		did.Broken = append(did.Broken, row.Broken{Name: t.Name, Err: fmt.Errorf("%d of its %d jobs were %w", dropped, len(f.Times), row.ErrNotInserted)})
 	}
 	return true, err
 }
@@ -311,40 +314,26 @@ func pauseTask(ctx context.Context, q row.Querier, t Task, why error, did *row.T
 	return n > 0, err
 }
 
-// taskTimes returns the times up to due at which t should fire, and the next time after due.
-func taskTimes(t Task, due int64, in row.Calendar) (times []int64, after int64, err error) {
-	if t.Missed == row.FireLast || t.Missed == row.Skip {
-		return taskLastTime(t, due, in)
-	}
-	for after = t.NextFire.Unix(); after <= due; {
-		if len(times) == maxFires {
-			after, err = nextTime(in, t.Spec, due)
-			return times, after, err
-		}
-		times = append(times, after)
-		if after, err = nextTime(in, t.Spec, after); err != nil {
-			return nil, 0, err
-		}
-	}
-	return times, after, nil
-}
+// sqlSaveLast uses the primary key.
+const sqlSaveLast = `INSERT INTO _honkerx_schedules AS x (name, missed, last_fire_ms, last_job, last_skip_ms, skipped) VALUES (?1, 0, ?2, ?3, ?4, ?5)
+ON CONFLICT (name) DO UPDATE SET last_fire_ms = coalesce(excluded.last_fire_ms, x.last_fire_ms), last_job = coalesce(excluded.last_job, x.last_job),
+  last_skip_ms = coalesce(excluded.last_skip_ms, x.last_skip_ms), skipped = ifnull(x.skipped, 0) + excluded.skipped`
 
-func taskLastTime(t Task, due int64, in row.Calendar) (times []int64, after int64, err error) {
-	at, err := in.Last(t.Spec, t.NextFire, time.Unix(due, 0))
-	if err != nil {
-		return nil, 0, err
+// saveLast saves the last fire and the last skipped time of the task called name, if last has any. A malformed task has no
+// name.
+func saveLast(ctx context.Context, q row.Querier, name string, last row.Task) error {
+	if name == "" || last.LastJob == 0 && last.Skipped == 0 {
+		return nil
 	}
-	last := at.Unix()
-	if t.Missed == row.FireLast || due-last <= onTime {
-		times = append(times, last)
+	args := []any{name, nil, nil, nil, last.Skipped}
+	if last.LastJob != 0 {
+		args[1], args[2] = rows.MilliOf(last.LastFire), last.LastJob
 	}
-	after, err = nextTime(in, t.Spec, last)
-	return times, after, err
-}
-
-func nextTime(in row.Calendar, spec string, after int64) (int64, error) {
-	at, err := in.Next(spec, time.Unix(after, 0))
-	return at.Unix(), err
+	if last.Skipped != 0 {
+		args[3] = rows.MilliOf(last.LastSkip)
+	}
+	_, err := q.ExecContext(ctx, sqlSaveLast, args...)
+	return err
 }
 
 var sqlInsertFires = rows.NewInserts(`_honker_live`, `queue, priority, max_attempts, created_at, expires_at, payload, run_at`, 6, 1)
@@ -354,20 +343,20 @@ var sqlInsertFires = rows.NewInserts(`_honker_live`, `queue, priority, max_attem
 //
 // A job's run_at is the time at which it was due, which tells the handler which time it runs for. A caller may tick
 // ahead of time. A time in the future becomes now, so that the job can run immediately.
-func (s Schedules) fire(ctx context.Context, q row.Querier, t Task, times []int64, now int64, did *row.Ticked) (dropped int, err error) {
+func (s Schedules) fire(ctx context.Context, q row.Querier, t Task, times []time.Time, now int64, did *row.Ticked) (dropped int, err error) {
 	j := taskJob(t, now)
 	shared := []any{j.Queue, j.Priority, j.MaxAttempts, j.CreatedAt, rows.Nullable(j.ExpiresAt), t.Payload}
 	r := func(args []any, i int) []any {
 		if s.RunNow {
 			return append(args, now)
 		}
-		return append(args, min(times[i], now))
+		return append(args, min(times[i].Unix(), now))
 	}
 	for len(times) > 0 {
 		fired := 0
 		err := sqlInsertFires.Run(ctx, q, shared, len(times), r, func(first, last int64) {
 			for id := first; id <= last; id++ {
-				did.Fires = append(did.Fires, row.Fire{Name: t.Name, Queue: t.Queue, At: time.Unix(times[fired], 0), Job: id})
+				did.Fires = append(did.Fires, row.Fire{Name: t.Name, Queue: t.Queue, At: times[fired].Local(), Job: id})
 				fired++
 			}
 		})
@@ -402,5 +391,8 @@ func (Schedules) Trigger(ctx context.Context, q row.Querier, name, headers strin
 		return f, true, err
 	}
 	f = row.Fire{Name: t.Name, Queue: t.Queue, At: now, Job: id}
+	if err := saveLast(ctx, q, name, row.Task{LastFire: now, LastJob: id}); err != nil {
+		return f, true, err
+	}
 	return f, true, jobs.Jobs{}.SetSides(ctx, q, t.Queue, jobs.Side{Headers: headers}, []int64{id})
 }

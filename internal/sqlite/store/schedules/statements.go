@@ -17,7 +17,8 @@ func Statements() []rows.Statement {
 		rows.Hot("sqlAdvance", sqlAdvance),
 		rows.Hot("sqlPauseTask", sqlPauseTask),
 		rows.Hot("sqlSetMissed", sqlSetMissed),
-		rows.Hot("sqlDropMissed", sqlDropMissed),
+		rows.Hot("sqlResetMissed", sqlResetMissed),
+		rows.Hot("sqlSaveLast", sqlSaveLast),
 	}
 	all = append(all, sqlInsertFires.Statements("sqlInsertFires")...)
 	return all

@@ -6,6 +6,7 @@ import (
 
 	"github.com/honker-go/honker/internal/row"
 	"github.com/honker-go/honker/internal/sqlite/store/dispatches"
+	"github.com/honker-go/honker/internal/sqlite/store/flows"
 	"github.com/honker-go/honker/internal/sqlite/store/inboxes"
 	"github.com/honker-go/honker/internal/sqlite/store/jobs"
 	"github.com/honker-go/honker/internal/sqlite/store/relays"
@@ -118,7 +119,7 @@ func Check(ctx context.Context, q row.Querier) (broken []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, check := range []func(context.Context, row.Querier) ([]string, error){checkJobs, jobs.CheckLinks, relays.Check, dispatches.Check, inboxes.Check} {
+	for _, check := range []func(context.Context, row.Querier) ([]string, error){checkJobs, jobs.CheckLinks, relays.Check, dispatches.Check, inboxes.Check, flows.Check} {
 		found, err := check(ctx, q)
 		if err != nil {
 			return nil, err

@@ -19,7 +19,7 @@ import (
 var Schema string
 
 // Version is the schema version of the _honkerx_ tables that this package writes.
-const Version = 7
+const Version = 9
 
 const (
 	sqlHasMeta = `SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = '_honkerx_meta'`
@@ -37,7 +37,7 @@ var laterColumns = []struct {
 }{
 	{"_honker_scheduler_tasks", []string{"enabled INTEGER NOT NULL DEFAULT 1", "max_attempts INTEGER NOT NULL DEFAULT 3"}},
 	{"_honkerx_job", []string{"queue TEXT", "unique_key TEXT", "unique_until INTEGER", "base INTEGER", "headers TEXT",
-		"key TEXT", "slot INTEGER", "priority INTEGER", "run_at INTEGER", "batch INTEGER", "progress TEXT", "checkpoint TEXT", "wait INTEGER"}},
+		"key TEXT", "slot INTEGER", "priority INTEGER", "run_at INTEGER", "batch INTEGER", "progress TEXT", "checkpoint TEXT", "wait INTEGER", "requeue INTEGER"}},
 	{"_honkerx_dead_job", laterKept},
 	{"_honkerx_gone", laterKept},
 	{"_honkerx_queues", []string{"running INTEGER", "per_key INTEGER", "in_order INTEGER",
@@ -46,6 +46,9 @@ var laterColumns = []struct {
 		"done_count INTEGER", "done_age_ms INTEGER", "done_kept INTEGER", "dead_count INTEGER", "dead_age_ms INTEGER",
 		"keys_paused INTEGER", "claim_ms INTEGER", "fit_job INTEGER", "fit_key TEXT", "fit_rate INTEGER"}},
 	{"_honkerx_keys", []string{"next_ms INTEGER"}},
+	{"_honkerx_consumers", []string{"mark_ms INTEGER", "mark_offset INTEGER", "mark_behind_ms INTEGER",
+		"past_ms INTEGER", "past_offset INTEGER", "past_behind_ms INTEGER"}},
+	{"_honkerx_schedules", []string{"last_fire_ms INTEGER", "last_job INTEGER", "last_skip_ms INTEGER", "skipped INTEGER"}},
 }
 
 var laterKept = []string{"base INTEGER", "headers TEXT", "key TEXT", "batch INTEGER", "progress TEXT", "checkpoint TEXT"}

@@ -107,10 +107,14 @@ CREATE INDEX IF NOT EXISTS _honkerx_scheduler_due
   WHERE enabled = 1;
 
 -- What a schedule does with times that have passed while nothing fired it: 1 fires the last of
--- them, 2 none. No row: all of them, as honker does.
+-- them, 2 none. 0 or no row: all of them, as honker does. The rest is for operators.
 CREATE TABLE IF NOT EXISTS _honkerx_schedules (
   name TEXT PRIMARY KEY,
-  missed INTEGER NOT NULL
+  missed INTEGER NOT NULL,
+  last_fire_ms INTEGER,  -- the time that last_job was due, or at which it was triggered
+  last_job INTEGER,
+  last_skip_ms INTEGER,  -- the last time that was skipped
+  skipped INTEGER        -- how many were
 ) WITHOUT ROWID;
 -- Other bindings delete schedules without knowing of the side row.
 CREATE TRIGGER IF NOT EXISTS _honkerx_schedule_gone AFTER DELETE ON _honker_scheduler_tasks
@@ -168,7 +172,8 @@ CREATE TABLE IF NOT EXISTS _honkerx_job (
   batch INTEGER,         -- that it is a member of
   progress TEXT,         -- JSON
   checkpoint TEXT,       -- JSON
-  wait INTEGER           -- by its run_at: 1 for its start by the rate of its key, 2 for the end of a pause of it, 3 both
+  wait INTEGER,          -- by its run_at: 1 for its start by the rate of its key, 2 for the end of a pause of it, 3 both
+  requeue INTEGER        -- of a requeued job: the entry of the audit
 );
 -- The jobs of a key that wait, that run, and that are held, these in their order; and the members of a
 -- batch.
@@ -366,6 +371,14 @@ CREATE TABLE IF NOT EXISTS _honkerx_attempts (
   log TEXT,
   PRIMARY KEY (job_id, attempt)
 ) WITHOUT ROWID;
+-- The starts of attempts that last. A row counts only while its job is claimed by this worker with this attempt; other rows are
+-- deleted when the next start is saved.
+CREATE TABLE IF NOT EXISTS _honkerx_starts (
+  job_id INTEGER PRIMARY KEY,
+  worker TEXT NOT NULL,
+  attempt INTEGER NOT NULL,
+  start_ms INTEGER NOT NULL
+);
 -- The Work loops that run, and by what the operating system tells whether their processes live.
 CREATE TABLE IF NOT EXISTS _honkerx_workers (
   worker TEXT NOT NULL,
@@ -416,6 +429,13 @@ CREATE TABLE IF NOT EXISTS _honkerx_consumers (
   created_ms INTEGER NOT NULL,
   last_ack_ms INTEGER,
   filter TEXT,
+  -- where the consumer was at a time, and the age of its next event then; and the same at least ten minutes earlier
+  mark_ms INTEGER,
+  mark_offset INTEGER,
+  mark_behind_ms INTEGER,
+  past_ms INTEGER,
+  past_offset INTEGER,
+  past_behind_ms INTEGER,
   PRIMARY KEY (topic, name)
 ) WITHOUT ROWID;
 

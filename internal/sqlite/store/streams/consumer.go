@@ -3,6 +3,7 @@ package streams
 import (
 	"context"
 	"database/sql"
+	"strconv"
 	"time"
 
 	"github.com/honker-go/honker/internal/row"
@@ -26,8 +27,16 @@ func (Consumers) Offset(ctx context.Context, q row.Querier, consumer, topic stri
 const sqlSaveOffset = `INSERT INTO _honker_stream_consumers (name, topic, offset) VALUES (?1, ?2, ?3)
 ON CONFLICT (name, topic) DO UPDATE SET offset = excluded.offset WHERE excluded.offset > offset`
 
-const sqlTouchConsumer = `INSERT INTO _honkerx_consumers (topic, name, created_ms, last_ack_ms) VALUES (?2, ?1, ?3, ?3)
-ON CONFLICT (topic, name) DO UPDATE SET last_ack_ms = excluded.last_ack_ms`
+// sqlTouchConsumer takes a mark if the last mark is old enough. Only then it looks for the next event.
+var sqlTouchConsumer = `INSERT INTO _honkerx_consumers (topic, name, created_ms, last_ack_ms) VALUES (?2, ?1, ?3, ?3)
+ON CONFLICT (topic, name) DO UPDATE SET last_ack_ms = excluded.last_ack_ms,
+  past_ms = iif(` + markDue + `, mark_ms, past_ms), past_offset = iif(` + markDue + `, mark_offset, past_offset),
+  past_behind_ms = iif(` + markDue + `, mark_behind_ms, past_behind_ms),
+  mark_ms = iif(` + markDue + `, ?3, mark_ms), mark_offset = iif(` + markDue + `, ?4, mark_offset),
+  mark_behind_ms = iif(` + markDue + `, ifnull(max(0, ?3 - 1000 * (SELECT created_at` + ByTopic + `?2 AND offset > ?4 ORDER BY offset LIMIT 1)), 0),
+    mark_behind_ms)`
+
+var markDue = `ifnull(mark_ms, 0) <= ?3 - ` + strconv.FormatInt(row.MarkEvery.Milliseconds(), 10)
 
 // SaveOffset advances the consumer to offset and creates it if needed. It returns false if the consumer is
 // already at or beyond offset.
@@ -36,7 +45,7 @@ func (Consumers) SaveOffset(ctx context.Context, q row.Querier, consumer, topic 
 	if err != nil || n == 0 {
 		return false, err
 	}
-	_, err = q.ExecContext(ctx, sqlTouchConsumer, consumer, topic, now.UnixMilli())
+	_, err = q.ExecContext(ctx, sqlTouchConsumer, consumer, topic, now.UnixMilli(), offset)
 	return true, err
 }
 
@@ -89,7 +98,8 @@ func (c Consumers) Add(ctx context.Context, q row.Querier, n row.NewConsumer, no
 }
 
 const (
-	consumerColumns = `SELECT c.name, c.topic, c.offset, x.created_ms, x.last_ack_ms, coalesce(x.filter, '')
+	consumerColumns = `SELECT c.name, c.topic, c.offset, x.created_ms, x.last_ack_ms, coalesce(x.filter, ''),
+  x.mark_ms, x.mark_offset, x.mark_behind_ms, x.past_ms, x.past_offset, x.past_behind_ms
 FROM _honker_stream_consumers AS c LEFT JOIN _honkerx_consumers AS x ON x.topic = c.topic AND x.name = c.name
 `
 	sqlGetConsumer  = consumerColumns + `WHERE c.topic = ?1 AND c.name = ?2`
@@ -120,7 +130,11 @@ func consumers(ctx context.Context, q row.Querier, query string, args ...any) ([
 	err := rows.Each(ctx, q, query, func(r *sql.Rows) error {
 		var c row.Consumer
 		var text string
-		err := r.Scan(&c.Name, &c.Topic, (*rows.Number)(&c.Offset), (*rows.Milli)(&c.CreatedAt), (*rows.Milli)(&c.LastAck), &text)
+		var behind, behindPast int64
+		err := r.Scan(&c.Name, &c.Topic, (*rows.Number)(&c.Offset), (*rows.Milli)(&c.CreatedAt), (*rows.Milli)(&c.LastAck), &text,
+			(*rows.Milli)(&c.Mark.At), (*rows.Number)(&c.Mark.Offset), (*rows.Number)(&behind),
+			(*rows.Milli)(&c.PastMark.At), (*rows.Number)(&c.PastMark.Offset), (*rows.Number)(&behindPast))
+		c.Mark.Behind, c.PastMark.Behind = row.Milliseconds(behind), row.Milliseconds(behindPast)
 		c.Filter, c.Unreadable = parseFilter(text)
 		out = append(out, c)
 		return err

@@ -155,7 +155,7 @@ func offsets(ds []row.Delivery) string {
 	return rows.IDList(ids)
 }
 
-const sqlReturned = `SELECT iif(typeof(c.offset) = 'integer', c.offset, NULL), s.topic, ifnull(s.key, ''), s.payload, s.created_at, c.attempts + 1
+const sqlReturned = `SELECT iif(typeof(c.offset) = 'integer', c.offset, NULL), s.topic, ifnull(s.key, ''), ifnull(s.payload, ''), s.created_at, c.attempts + 1
 FROM _honkerx_group_claims AS c INDEXED BY _honkerx_group_claims_back LEFT JOIN _honker_stream AS s ON s.offset = c.offset
 WHERE c.group_id = ?1 AND c.state = 1 AND c.deadline_ms <= ?2
 ORDER BY c.token DESC, c.offset DESC LIMIT ?3 + 0`
@@ -237,6 +237,27 @@ const whereHolding = ` WHERE group_id = ?1 AND offset = ?2 AND token = ?3 AND st
 
 // sqlAckDelivery uses the primary key.
 const sqlAckDelivery = `DELETE FROM _honkerx_group_claims` + whereHolding
+
+// sqlAckDeliveries uses the primary key. The sum keeps it from the index of deadlines, which would walk all leased events.
+const sqlAckDeliveries = `DELETE FROM _honkerx_group_claims
+WHERE group_id = ?1 AND offset IN (SELECT value FROM json_each(?2)) AND token = ?3 AND state + 0 = 0 AND deadline_ms >= ?4`
+
+// Ack ends the leases on handled events and returns how many were valid. It makes a statement for each run of events that
+// were claimed together.
+func (Groups) Ack(ctx context.Context, q row.Querier, held []row.Holding, now time.Time) (n int, err error) {
+	for len(held) > 0 {
+		first, run := held[0], []int64(nil)
+		for len(run) < len(held) && held[len(run)].Token == first.Token {
+			run = append(run, held[len(run)].Offset)
+		}
+		ended, err := rows.Affected(ctx, q, sqlAckDeliveries, first.Group, rows.IDList(run), first.Token, now.UnixMilli())
+		if err != nil {
+			return n, err
+		}
+		n, held = n+ended, held[len(run):]
+	}
+	return n, nil
+}
 
 // sqlNack uses the primary key.
 const sqlNack = `UPDATE _honkerx_group_claims

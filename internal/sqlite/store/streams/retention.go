@@ -105,9 +105,9 @@ WHERE name = ?1 AND topic <> ?1 AND substr(topic, -1) <> '*'
 const sqlGroupPins = `SELECT 'group', g.name, g.topic, min(g.cursor, ` + LowestOpen + `)
 FROM _honkerx_groups AS g WHERE topic = ?1 OR substr(topic, -1) = '*'`
 
-// lowestPin returns the consumer or group that has read the least of topic, or false if there is none.
+// Pin returns the consumer or group that has read the least of topic, or false if there is none.
 // Events above its offset must not be deleted.
-func lowestPin(ctx context.Context, q row.Querier, topic string) (lowest row.Pin, found bool, err error) {
+func (Retentions) Pin(ctx context.Context, q row.Querier, topic string) (lowest row.Pin, found bool, err error) {
 	for _, query := range []string{sqlConsumerPins, sqlSwappedPins, sqlGroupPins} {
 		err := rows.Each(ctx, q, query, func(r *sql.Rows) error {
 			var p row.Pin
@@ -135,9 +135,9 @@ const sqlCompact = `DELETE FROM _honker_stream WHERE offset IN (SELECT offset` +
 
 // Compact deletes up to c.Limit of c.Topic's events above c.After that are beyond the retention, that all consumers
 // and groups have seen, and that aren't dead events of any group.
-func (Retentions) Compact(ctx context.Context, q row.Querier, c row.Compaction) (done row.Compacted, err error) {
+func (rs Retentions) Compact(ctx context.Context, q row.Querier, c row.Compaction) (done row.Compacted, err error) {
 	done.Cutoff = c.Policy
-	pin, pinned, err := lowestPin(ctx, q, c.Topic)
+	pin, pinned, err := rs.Pin(ctx, q, c.Topic)
 	if err != nil {
 		return done, err
 	}

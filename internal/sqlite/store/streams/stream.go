@@ -104,7 +104,7 @@ func (r Streams) Read(ctx context.Context, q row.Querier, e row.EventRead, into 
 		return page, nil
 	}
 	events, more, err := readEvents(ctx, q, e.Selection, e.After, through, e.Limit, into)
-	page.Events = events
+	page.Events, page.End = events, !more && !sparse
 	switch found := len(events) > len(into); {
 	case found && (more || !sparse):
 		page.Next = events[len(events)-1].Offset

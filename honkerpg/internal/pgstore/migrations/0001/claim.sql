@@ -1,7 +1,7 @@
 -- A row of a step. what is 0 for a claimed job. It is 1 for an ack or another settlement whose claim was not valid or
 -- that became something else: id is its place, attempts the outcome as in honker.settle, and priority 1 if the job is
 -- gone. It is 3 for a job that the claim has dead-lettered, with its last worker as payload. It is 2 for the last row: id has the bits 1 if tokens for the resolver were left, 2 if a queue is paused and
--- there are no jobs, 4 if there are jobs that could not be changed, and 8 if there may be more jobs at once.
+-- there are no jobs, 4 if there are jobs that could not be changed, 8 if there may be more jobs at once, and 32 if a queue has limits.
 CREATE TYPE honker.step_row AS (what int, id bigint, queue text, payload text, priority bigint, run_at timestamptz, attempts bigint,
   max_attempts bigint, created_at timestamptz, expires_at timestamptz, last_error text, unique_key text, key text, headers text,
   batch bigint, checkpoint text);
@@ -37,20 +37,24 @@ END $$;
 
 -- How many of the next n jobs belong to each of the lanes, and no more than there is room for. The next job of a lane has
 -- the tag firsts, and each later job's tag is higher by steps. The jobs of all lanes are ordered by their tags, then in the
--- order of claims.
+-- order of claims. Like the claims, it begins at the marks of a queue.
 CREATE FUNCTION honker.shares(queues text[], firsts bigint[], steps bigint[], rooms bigint[], at timestamptz, n bigint) RETURNS bigint[] LANGUAGE plpgsql AS $$
 BEGIN
   RETURN ARRAY(
     WITH next AS (
       SELECT k.lane FROM unnest(queues, firsts, steps, rooms) WITH ORDINALITY k (queue, first, step, room, lane) CROSS JOIN LATERAL (
-        WITH RECURSIVE level (p) AS (
-          (SELECT j.priority FROM honker.job j WHERE j.queue = k.queue AND j.state = 0 ORDER BY j.priority DESC LIMIT 1)
+        WITH RECURSIVE marks AS MATERIALIZED (SELECT m.due, m.marks FROM honker.marks_of('w', k.queue) m), level (p) AS (
+          (SELECT j.priority FROM honker.job j WHERE (SELECT m.due FROM marks m) IS NULL AND j.queue = k.queue AND j.state = 0
+            ORDER BY j.priority DESC LIMIT 1)
           UNION ALL
           SELECT (SELECT j.priority FROM honker.job j WHERE j.queue = k.queue AND j.state = 0 AND j.priority < l.p ORDER BY j.priority DESC LIMIT 1)
-          FROM level l WHERE l.p IS NOT NULL)
-        SELECT d.*, row_number() OVER () - 1 AS nth FROM level l CROSS JOIN LATERAL (
-          SELECT j.priority, j.run_at, j.id FROM honker.job j WHERE j.queue = k.queue AND j.state = 0 AND j.priority = l.p AND j.run_at <= at
-            AND j.attempts < j.max_attempts AND (j.expires_at IS NULL OR j.expires_at > at)
+          FROM level l WHERE l.p IS NOT NULL),
+        start (priority, run_at, id) AS (
+          SELECT l.p, '-infinity'::timestamptz, -9223372036854775808 FROM level l
+          UNION ALL SELECT l.priority, l.run_at, l.id FROM marks m CROSS JOIN LATERAL unnest(m.marks) l)
+        SELECT d.*, row_number() OVER () - 1 AS nth FROM start l CROSS JOIN LATERAL (
+          SELECT j.priority, j.run_at, j.id FROM honker.job j WHERE j.queue = k.queue AND j.state = 0 AND j.priority = l.priority
+            AND (j.run_at, j.id) > (l.run_at, l.id) AND j.run_at <= at AND j.attempts < j.max_attempts AND (j.expires_at IS NULL OR j.expires_at > at)
           ORDER BY j.run_at, j.id) d
         LIMIT least(n, k.room)) d
       ORDER BY k.first + k.step * d.nth, d.priority DESC, d.run_at, d.id LIMIT n)
@@ -77,6 +81,9 @@ BEGIN
   SELECT array_agg(coalesce(honker.pauses(x.paused_at, x.paused_until, at), false) ORDER BY k.ord), array_agg(coalesce(x.limited, false) ORDER BY k.ord)
   INTO paused, limited FROM unnest(queues) WITH ORDINALITY k (queue, ord) LEFT JOIN honker.queue x ON x.queue = k.queue;
   shut := paused;
+  IF true = ANY (limited) THEN
+    bits := 32;
+  END IF;
   FOR i IN 1 .. cardinality(queues) LOOP
     IF honker.has_lapsed(queues[i], at) THEN
       RETURN QUERY SELECT 3, b.id, b.queue, b.worker, NULL::bigint, NULL::timestamptz, b.attempts, NULL::bigint, NULL::timestamptz,
@@ -149,7 +156,7 @@ DECLARE
   linked boolean := false;
 BEGIN
   IF cardinality(acks) > 0 THEN
-    SELECT * INTO done FROM honker.ack(w, at, acks, nth, NULL);
+    SELECT * INTO done FROM honker.ack_(w, at, acks, nth, NULL);
     linked := done.linked;
     IF coalesce(cardinality(done.gone), 0) < cardinality(acks) THEN
       FOR s IN SELECT a.id, a.ord, honker.is_gone(a.id) AS gone FROM unnest(acks) WITH ORDINALITY a (id, ord)

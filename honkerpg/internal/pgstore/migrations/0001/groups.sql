@@ -142,10 +142,14 @@ BEGIN
     ORDER BY u.place;
 END $$;
 
--- Acks an event, if its lease is valid. It is the statement that runs for each event. The sum keeps it from the indexes of
--- states.
-CREATE FUNCTION honker.group_ack(g bigint, event bigint, held bigint, at timestamptz) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
+-- Acks the events that have valid leases, and returns their number. The sum keeps the statement from the indexes of states.
+CREATE FUNCTION honker.group_ack(g bigint, events bigint[], tokens bigint[], at timestamptz) RETURNS bigint
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off AS $$
+DECLARE
+  n bigint;
 BEGIN
-  DELETE FROM honker.delivery d WHERE d.group_id = g AND d."offset" = event AND d.token = held AND d.state + 0 = 0 AND d.deadline >= at;
-  RETURN FOUND;
+  DELETE FROM honker.delivery d USING unnest(events, tokens) h(event, token)
+  WHERE d.group_id = g AND d."offset" = h.event AND d.token = h.token AND d.state + 0 = 0 AND d.deadline >= at;
+  GET DIAGNOSTICS n = ROW_COUNT;
+  RETURN n;
 END $$;

@@ -41,8 +41,13 @@ CREATE INDEX job_key_first ON honker.job (queue, key, id) WHERE key IS NOT NULL 
 CREATE TABLE honker.side (
   job_id bigint PRIMARY KEY,
   progress text,                    -- JSON
-  checkpoint text                   -- JSON
+  checkpoint text,                  -- JSON
+  started_at timestamptz,           -- the start of an attempt that lasts
+  started_in bigint,                -- its number
+  started_by text,                  -- its worker
+  requeue bigint                    -- the entry of the audit of the last requeue
 ) WITH (fillfactor = 70);
+CREATE INDEX side_started ON honker.side (started_at) WHERE started_at IS NOT NULL;
 
 -- Jobs that have failed for good.
 CREATE TABLE honker.dead (

@@ -66,7 +66,7 @@ BEGIN
 END $$;
 
 -- The same for a transaction that does not claim. It waits for the claim that is under way.
-CREATE FUNCTION honker.fit_alone(q text, at timestamptz, most bigint) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off
+CREATE FUNCTION honker.fit_alone(q text, at timestamptz, most bigint) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off SET jit = off
 SET enable_bitmapscan = off SET enable_sort = off AS $$
 BEGIN
   PERFORM pg_advisory_xact_lock(1751085683, honker.limits_lock(q));

@@ -8,14 +8,14 @@
 -- Whether a batch is over follows from the batches of live and dead jobs, not from counters.
 
 -- The jobs and batches that wait for one of nodes, directly or not. A batch is a node below 0, and waits for its members.
-CREATE FUNCTION honker.later(nodes bigint[]) RETURNS SETOF bigint LANGUAGE sql STABLE SET enable_seqscan = off AS $$
+CREATE FUNCTION honker.later(nodes bigint[]) RETURNS SETOF bigint LANGUAGE sql STABLE SET enable_seqscan = off SET jit = off AS $$
   WITH RECURSIVE later (id) AS (SELECT unnest(nodes) UNION SELECT w.waiter FROM later CROSS JOIN LATERAL (
     SELECT e.waiter FROM honker.edge e WHERE later.id > 0 AND e.parent = later.id AND e.parent <> 0 AND e.batch = 0 AND e.state <> 1
     UNION ALL SELECT e.waiter FROM honker.edge e WHERE later.id < 0 AND e.batch = -later.id AND e.batch <> 0 AND e.state <> 1) w)
   SELECT id FROM later $$;
 
 -- The jobs that wait for one of nodes, directly or not, and are not among them.
-CREATE FUNCTION honker.waiters(nodes bigint[]) RETURNS SETOF bigint LANGUAGE sql STABLE SET enable_seqscan = off AS $$
+CREATE FUNCTION honker.waiters(nodes bigint[]) RETURNS SETOF bigint LANGUAGE sql STABLE SET enable_seqscan = off SET jit = off AS $$
   SELECT j.id FROM honker.job j WHERE j.id = ANY (ARRAY(SELECT honker.later(nodes))) AND j.state = 3 AND j.id <> ALL (nodes) $$;
 
 -- Checks the links of jobs that are to be added to a queue, and keeps the batch that they join from ending. It returns
@@ -23,7 +23,7 @@ CREATE FUNCTION honker.waiters(nodes bigint[]) RETURNS SETOF bigint LANGUAGE sql
 -- that takes no members, 4 for a node that already waits for the batch, 5 for a job of the same key that does.
 -- The sequences are not read as tables: without sequential scans that looks so expensive that each call compiles its plan.
 CREATE FUNCTION honker.check_links(q text, k text, parents bigint[], batches bigint[], member bigint, OUT problem int, OUT node bigint)
-LANGUAGE plpgsql SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE taken boolean;
 BEGIN
   SELECT 1, u.id INTO problem, node FROM unnest(parents) u (id)
@@ -56,7 +56,7 @@ END $$;
 -- Adds the edges of jobs that have been inserted in this transaction, or that it has locked, and makes them members of a
 -- batch. Tokens of members are needed only if the batch is sealed: otherwise its seal leaves one.
 CREATE FUNCTION honker.link(ids bigint[], parents bigint[], batches bigint[], even_if_dead boolean, member bigint)
-RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
+RETURNS void LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 BEGIN
   IF member <> 0 THEN
     INSERT INTO honker.edge (waiter, parent) SELECT -member, unnest(ids);
@@ -73,7 +73,7 @@ END $$;
 -- awaited from the start: its end leaves a token that takes its edges along.
 CREATE FUNCTION honker.insert_linked(q text, payloads text[], priority bigint, most bigint, due timestamptz, created timestamptz,
   expiry timestamptz, headers text, k text, parents bigint[], batches bigint[], even_if_dead boolean, member bigint)
-RETURNS SETOF bigint LANGUAGE plpgsql SET enable_seqscan = off AS $$
+RETURNS SETOF bigint LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE waits boolean := cardinality(parents) + cardinality(batches) > 0; ids bigint[];
 BEGIN
   PERFORM honker.lock_key(q, k);
@@ -94,7 +94,7 @@ END $$;
 -- goes from priority to priority, so jobs with a later time cost nothing.
 CREATE FUNCTION honker.hand_over(q text, payloads text[], priority bigint, most bigint, due timestamptz, now timestamptz, expiry timestamptz,
   headers text, worker text, n int, lease timestamptz, others text[])
-RETURNS TABLE (id bigint, claimed boolean) LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+RETURNS TABLE (id bigint, claimed boolean) LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 DECLARE free boolean;
 BEGIN
   free := hand_over.due <= hand_over.now AND (expiry IS NULL OR expiry > hand_over.now) AND most > 0
@@ -119,7 +119,7 @@ END $$;
 
 -- Deletes live jobs, of the queue q unless it is empty, and returns them. A running job keeps its slot in a queue with
 -- limits until its claim would have ended.
-CREATE FUNCTION honker.cancel(q text, ids bigint[], now timestamptz) RETURNS TABLE (id bigint, queue text) LANGUAGE sql SET enable_seqscan = off AS $$
+CREATE FUNCTION honker.cancel_(q text, ids bigint[], now timestamptz) RETURNS TABLE (id bigint, queue text) LANGUAGE sql SET enable_seqscan = off SET jit = off AS $$
   WITH gone AS (DELETE FROM honker.job j WHERE j.id IN (
       SELECT l.id FROM honker.job l WHERE l.id = ANY (ids) AND (q = '' OR l.queue = q) ORDER BY l.id FOR UPDATE) RETURNING j.*),
     p AS (INSERT INTO honker.place (job_id, queue, key, worker, attempt, until_at)

@@ -9,17 +9,19 @@ CREATE INDEX dead_latest ON honker.dead (died_at, id);
 CREATE VIEW honker.listed AS
   SELECT 0 AS tbl, j.id, j.queue, j.state, j.payload, j.priority, j.run_at, j.worker, j.lease_until, j.attempts, j.max_attempts, j.created_at,
     j.expires_at, j.last_error, j.unique_key, j.key, j.headers, j.batch, (SELECT s.progress FROM honker.side s WHERE s.job_id = j.id) AS progress,
-    NULL::timestamptz AS died_at, NULL::timestamptz AS done_at FROM honker.job j
+    NULL::timestamptz AS died_at, NULL::timestamptz AS done_at,
+    (SELECT s.started_at FROM honker.side s WHERE s.job_id = j.id AND j.state + 0 = 1 AND j.worker = s.started_by AND j.attempts = s.started_in AND j.run_at <= s.started_at) AS started_at
+  FROM honker.job j
   UNION ALL SELECT 1, d.id, d.queue, 0::smallint, d.payload, d.priority, d.run_at, NULL, NULL, d.attempts, d.max_attempts, d.created_at,
-    NULL, d.last_error, d.unique_key, d.key, d.headers, d.batch, d.progress, d.died_at, NULL FROM honker.dead d
+    NULL, d.last_error, d.unique_key, d.key, d.headers, d.batch, d.progress, d.died_at, NULL, NULL FROM honker.dead d
   UNION ALL SELECT 2, d.id, d.queue, 0::smallint, d.payload, d.priority, d.run_at, d.worker, NULL, d.attempts, d.max_attempts, d.created_at,
-    d.expires_at, d.last_error, d.unique_key, d.key, d.headers, d.batch, d.progress, NULL, d.done_at FROM honker.done d;
+    d.expires_at, d.last_error, d.unique_key, d.key, d.headers, d.batch, d.progress, NULL, d.done_at, NULL FROM honker.done d;
 
 -- A condition on jobs. NULL fields match any job. fields and headers are arrays of objects with the path of a member and
 -- its text, such as [{"path": ["order", "id"], "is": "17"}].
 CREATE TYPE honker.selection AS (queues text[], phases text[], ids bigint[], key text, unique_key text, batch bigint, worker text, error text,
   contains text, fields jsonb, headers jsonb, min_attempts bigint, created_since timestamptz, created_before timestamptz, run_since timestamptz,
-  run_before timestamptz, died_since timestamptz, died_before timestamptz);
+  run_before timestamptz, died_since timestamptz, died_before timestamptz, requeue bigint);
 
 -- The phase of a job of a table. It agrees with row.Job.Phase.
 CREATE FUNCTION honker.phase(tbl int, state smallint, run_at timestamptz, lease_until timestamptz, expires_at timestamptz, attempts bigint,
@@ -73,6 +75,8 @@ BEGIN
     AND (sel.run_before IS NULL OR j.run_at < sel.run_before)
     AND (sel.died_since IS NULL OR j.tbl <> 1 OR j.died_at + interval '0' >= sel.died_since)
     AND (sel.died_before IS NULL OR j.tbl <> 1 OR j.died_at + interval '0' < sel.died_before)
+    AND (sel.requeue IS NULL OR j.tbl = 0 AND EXISTS (SELECT FROM honker.side s JOIN honker.job r ON r.id = s.job_id
+      WHERE s.job_id = j.id AND s.requeue = sel.requeue AND r.attempts = r.base))
     AND (sel.error IS NULL OR strpos(j.last_error, sel.error) > 0)
     AND (sel.contains IS NULL OR strpos(j.payload, sel.contains) > 0)
     AND (sel.fields IS NULL OR honker.has_fields(j.payload, sel.fields))

@@ -18,6 +18,21 @@ CREATE TYPE honker.marks AS (due timestamptz, marks honker.mark[], lapsed timest
 CREATE FUNCTION honker.mark_name(kind text, q text) RETURNS text LANGUAGE sql STABLE AS $$
   SELECT 'honkerpg.' || kind || 'honker.job'::regclass::oid || '_' || md5(q) $$;
 
+-- The marks of a queue on this connection, or NULL if there are none or a look from the start is due.
+CREATE FUNCTION honker.marks_of(kind text, q text) RETURNS honker.marks LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  told text := current_setting(honker.mark_name(kind, q), true);
+  m honker.marks;
+BEGIN
+  IF told <> '' THEN
+    m := told::honker.marks;
+    IF m.due > clock_timestamp() THEN
+      RETURN m;
+    END IF;
+  END IF;
+  RETURN NULL;
+END $$;
+
 -- The first n jobs of a queue in the order of claims, if they are free. The walk goes from priority to priority, since a
 -- walk through the whole index would meet every job of a higher priority that is not due yet.
 CREATE FUNCTION honker.lock_due(q text, at timestamptz, n bigint) RETURNS tid[] LANGUAGE plpgsql AS $$
@@ -61,7 +76,12 @@ BEGIN
   IF walked > 1000 + 4 * n AND cardinality(places) > 0 THEN
     PERFORM set_config(name, (clock_timestamp() + walked * interval '10 microseconds', honker.marks_after('{}', places), NULL)::honker.marks::text, false);
   ELSIF told <> '' THEN
-    PERFORM set_config(name, '', false);
+    IF walked <= 1000 THEN
+      PERFORM set_config(name, '', false);
+    ELSE -- there is nothing to claim, but looks at the state of the queue need not walk as far
+      m.due := clock_timestamp() + walked * interval '10 microseconds';
+      PERFORM set_config(name, m::text, false);
+    END IF;
   END IF;
   RETURN places;
 END $$;

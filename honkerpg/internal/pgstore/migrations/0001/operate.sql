@@ -3,7 +3,7 @@
 -- Deletes live jobs, and claimed ones only if running is set. waiters says how to treat the jobs that wait for them: 0
 -- lets them go, 1 deletes them too, 2 keeps the jobs that others wait for.
 CREATE FUNCTION honker.cancel_many(ids bigint[], running boolean, waiters int, now timestamptz)
-RETURNS TABLE (id bigint, queue text, waited boolean) LANGUAGE plpgsql SET enable_seqscan = off AS $$
+RETURNS TABLE (id bigint, queue text, waited boolean) LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE gone bigint[]; too bigint[] := '{}'; locked bigint[] := ids;
 BEGIN
   IF waiters = 1 THEN
@@ -15,18 +15,26 @@ BEGIN
   IF waiters = 1 THEN
     too := ARRAY(SELECT honker.waiters(gone));
   END IF;
-  RETURN QUERY SELECT c.id, c.queue, c.id = ANY (too) FROM honker.cancel('', gone || too, cancel_many.now) c;
+  RETURN QUERY SELECT c.id, c.queue, c.id = ANY (too) FROM honker.cancel_('', gone || too, cancel_many.now) c;
+END $$;
+
+-- Moves the live jobs that nobody has a valid claim on to the dead letters. It waits for jobs that are locked.
+CREATE FUNCTION honker.bury_many(ids bigint[], cause text, now timestamptz) RETURNS TABLE (id bigint, queue text, attempts bigint) LANGUAGE plpgsql
+SET enable_seqscan = off SET jit = off AS $$
+BEGIN
+  PERFORM FROM honker.job j WHERE j.id = ANY (ids) ORDER BY j.id FOR UPDATE;
+  RETURN QUERY SELECT b.id, b.queue, b.attempts FROM honker.bury(ids, bury_many.now, cause) b;
 END $$;
 
 -- Deletes dead jobs. waiters is as in honker.cancel_many. A job that has links leaves a token: whatever waits for it
 -- takes it as done then.
 CREATE FUNCTION honker.discard(ids bigint[], waiters int, now timestamptz) RETURNS TABLE (id bigint, queue text, waited boolean) LANGUAGE plpgsql
-SET enable_seqscan = off AS $$
+SET enable_seqscan = off SET jit = off AS $$
 DECLARE gone bigint[];
 BEGIN
   gone := ARRAY(SELECT d.id FROM honker.dead d WHERE d.id = ANY (ids) ORDER BY d.id FOR UPDATE);
   IF waiters = 1 THEN
-    RETURN QUERY SELECT c.id, c.queue, true FROM honker.cancel('', ARRAY(SELECT honker.waiters(gone)), discard.now) c;
+    RETURN QUERY SELECT c.id, c.queue, true FROM honker.cancel_('', ARRAY(SELECT honker.waiters(gone)), discard.now) c;
   ELSIF waiters = 2 THEN
     gone := ARRAY(SELECT g FROM unnest(gone) g WHERE NOT EXISTS (SELECT FROM honker.waiters(ARRAY[g])));
   END IF;
@@ -43,7 +51,7 @@ END $$;
 -- and once more if it has changed in between. The attempts go on, because they fence claims: a worker from before the death
 -- must not settle the job. Nothing has changed unless done is returned.
 CREATE FUNCTION honker.requeue(job bigint, into_queue text, due timestamptz, more bigint, new_payload text, now timestamptz)
-RETURNS TABLE (queue text, done boolean, key text, taken_by bigint, live boolean) LANGUAGE plpgsql SET enable_seqscan = off AS $$
+RETURNS TABLE (queue text, done boolean, key text, taken_by bigint, live boolean) LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE d honker.dead; was honker.dead; u honker.uniq; waits boolean; awaits boolean; held boolean; fresh boolean;
 BEGIN
   LOOP

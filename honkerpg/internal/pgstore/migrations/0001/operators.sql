@@ -7,7 +7,7 @@ CREATE INDEX job_spent ON honker.job (queue, run_at) WHERE state = 0 AND attempt
 
 -- The queues that have live jobs. Each index is searched from name to name, so long queues cost nothing.
 CREATE FUNCTION honker.live_queues() RETURNS SETOF text LANGUAGE sql STABLE
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+SET enable_seqscan = off SET jit = off SET enable_bitmapscan = off SET enable_sort = off AS $$
   WITH RECURSIVE
     w (queue) AS (SELECT (SELECT j.queue FROM honker.job j WHERE j.state = 0 ORDER BY j.queue LIMIT 1)
       UNION ALL SELECT (SELECT j.queue FROM honker.job j WHERE j.state = 0 AND j.queue > w.queue ORDER BY j.queue LIMIT 1) FROM w WHERE w.queue IS NOT NULL),
@@ -19,30 +19,53 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 
 -- The queues that have dead jobs.
 CREATE FUNCTION honker.dead_queues() RETURNS SETOF text LANGUAGE sql STABLE
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+SET enable_seqscan = off SET jit = off SET enable_bitmapscan = off SET enable_sort = off AS $$
   WITH RECURSIVE n (queue) AS (SELECT (SELECT d.queue FROM honker.dead d ORDER BY d.queue LIMIT 1)
     UNION ALL SELECT (SELECT d.queue FROM honker.dead d WHERE d.queue > n.queue ORDER BY d.queue LIMIT 1) FROM n WHERE n.queue IS NOT NULL)
   SELECT queue FROM n WHERE queue IS NOT NULL $$;
 
 -- The queues that keep done jobs.
 CREATE FUNCTION honker.done_queues() RETURNS SETOF text LANGUAGE sql STABLE
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+SET enable_seqscan = off SET jit = off SET enable_bitmapscan = off SET enable_sort = off AS $$
   WITH RECURSIVE n (queue) AS (SELECT (SELECT d.queue FROM honker.done d ORDER BY d.queue LIMIT 1)
     UNION ALL SELECT (SELECT d.queue FROM honker.done d WHERE d.queue > n.queue ORDER BY d.queue LIMIT 1) FROM n WHERE n.queue IS NOT NULL)
   SELECT queue FROM n WHERE queue IS NOT NULL $$;
 
 -- The priorities of a queue's waiting jobs. A search by time goes from priority to priority.
 CREATE FUNCTION honker.levels(q text) RETURNS SETOF bigint LANGUAGE sql STABLE
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+SET enable_seqscan = off SET jit = off SET enable_bitmapscan = off SET enable_sort = off AS $$
   WITH RECURSIVE l (p) AS (SELECT (SELECT j.priority FROM honker.job j WHERE j.queue = q AND j.state = 0 ORDER BY j.priority DESC LIMIT 1)
     UNION ALL SELECT (SELECT j.priority FROM honker.job j WHERE j.queue = q AND j.state = 0 AND j.priority < l.p ORDER BY j.priority DESC LIMIT 1)
     FROM l WHERE l.p IS NOT NULL)
   SELECT p FROM l WHERE p IS NOT NULL $$;
 
+-- Counts a queue's waiting jobs that are due, or that are not, without ended ones of them, up to most. It reads an index
+-- only: whether a job may still run is not in it, so the caller counts the few that may not.
+CREATE FUNCTION honker.waiting(q text, is_due boolean, ended bigint, most bigint, now timestamptz) RETURNS bigint LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET jit = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+DECLARE level bigint := 9223372036854775807; total bigint := 0; n bigint;
+BEGIN
+  LOOP
+    SELECT j.priority INTO level FROM honker.job j WHERE j.queue = q AND j.state = 0 AND j.priority <= level ORDER BY j.priority DESC LIMIT 1;
+    EXIT WHEN NOT FOUND OR total - ended >= most;
+    IF is_due THEN
+      SELECT count(*) INTO n FROM (SELECT FROM honker.job j WHERE j.queue = q AND j.state = 0 AND j.priority = level AND j.run_at <= waiting.now
+        LIMIT most + ended) x;
+    ELSE
+      SELECT count(*) INTO n FROM (SELECT FROM honker.job j WHERE j.queue = q AND j.state = 0 AND j.priority = level AND j.run_at > waiting.now
+        LIMIT most + ended) x;
+    END IF;
+    total := total + n;
+    EXIT WHEN level = -9223372036854775808;
+    level := level - 1;
+  END LOOP;
+  RETURN least(most, total - ended);
+END $$;
+
 -- Counts the jobs of queues, or of all queues if there are none, in phases. Each number stops at most. A phase may have
 -- several rows, which add up.
-CREATE FUNCTION honker.counts(queues text[], phases text[], most bigint, now timestamptz) RETURNS TABLE (queue text, phase text, n bigint)
-LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+CREATE FUNCTION honker.counts_(queues text[], phases text[], most bigint, now timestamptz) RETURNS TABLE (queue text, phase text, n bigint)
+LANGUAGE plpgsql STABLE SET enable_seqscan = off SET jit = off SET enable_bitmapscan = off AS $$
 DECLARE live text[]; dead text[]; done text[];
 BEGIN
   live := queues; dead := queues; done := queues;
@@ -52,23 +75,31 @@ BEGIN
     done := ARRAY(SELECT honker.done_queues() WHERE 'done' = ANY (phases));
   END IF;
   IF 'ready' = ANY (phases) THEN
-    RETURN QUERY SELECT u.q, 'ready', (SELECT count(*) FROM (SELECT FROM honker.levels(u.q) p CROSS JOIN LATERAL (
-        SELECT FROM honker.job j WHERE j.queue = u.q AND j.state = 0 AND j.priority = p AND j.run_at <= counts.now
-          AND j.attempts < j.max_attempts AND (j.expires_at IS NULL OR j.expires_at > counts.now) LIMIT most) x LIMIT most) x) FROM unnest(live) u (q);
+    RETURN QUERY SELECT u.q, 'ready', CASE WHEN x.n < most THEN honker.waiting(u.q, true, x.n, most, counts_.now) ELSE (SELECT count(*) FROM (
+        SELECT FROM honker.job j WHERE j.queue = u.q AND j.state = 0 AND j.run_at <= counts_.now
+          AND j.attempts < j.max_attempts AND (j.expires_at IS NULL OR j.expires_at > counts_.now) LIMIT most) x) END
+    FROM unnest(live) u (q) CROSS JOIN LATERAL (SELECT
+      (SELECT count(*) FROM (SELECT FROM honker.job j WHERE j.queue = u.q AND j.state = 0 AND j.attempts >= j.max_attempts
+        AND j.run_at <= counts_.now LIMIT most) x)
+      + (SELECT count(*) FROM (SELECT FROM honker.job j WHERE j.queue = u.q AND j.state <> 1 AND j.state + 0 = 0 AND j.expires_at <= counts_.now
+        AND j.run_at + interval '0' <= counts_.now AND j.attempts < j.max_attempts LIMIT most) x)) x (n);
   END IF;
   IF 'scheduled' = ANY (phases) THEN
-    RETURN QUERY SELECT u.q, 'scheduled', (SELECT count(*) FROM (SELECT FROM honker.levels(u.q) p CROSS JOIN LATERAL (
-        SELECT FROM honker.job j WHERE j.queue = u.q AND j.state = 0 AND j.priority = p AND j.run_at > counts.now
-          AND (j.expires_at IS NULL OR j.expires_at > counts.now) LIMIT most) x LIMIT most) x) FROM unnest(live) u (q);
+    RETURN QUERY SELECT u.q, 'scheduled', CASE WHEN x.n < most THEN honker.waiting(u.q, false, x.n, most, counts_.now) ELSE (SELECT count(*) FROM (
+        SELECT FROM honker.job j WHERE j.queue = u.q AND j.state = 0 AND j.run_at > counts_.now
+          AND (j.expires_at IS NULL OR j.expires_at > counts_.now) LIMIT most) x) END
+    FROM unnest(live) u (q) CROSS JOIN LATERAL (SELECT (SELECT count(*) FROM (
+      SELECT FROM honker.job j WHERE j.queue = u.q AND j.state <> 1 AND j.state + 0 = 0 AND j.expires_at <= counts_.now
+        AND j.run_at + interval '0' > counts_.now LIMIT most) x)) x (n);
   END IF;
   IF 'running' = ANY (phases) THEN
     RETURN QUERY SELECT u.q, 'running', (SELECT count(*) FROM (
-        SELECT FROM honker.job j WHERE j.queue = u.q AND j.state = 1 AND j.lease_until >= counts.now LIMIT most) x) FROM unnest(live) u (q);
+        SELECT FROM honker.job j WHERE j.queue = u.q AND j.state = 1 AND j.lease_until >= counts_.now LIMIT most) x) FROM unnest(live) u (q);
   END IF;
   IF 'lapsed' = ANY (phases) THEN
     RETURN QUERY SELECT u.q, 'lapsed', (SELECT count(*) FROM (
-        SELECT FROM honker.job j WHERE j.queue = u.q AND j.state = 1 AND j.lease_until < counts.now
-          AND j.attempts < j.max_attempts AND (j.expires_at IS NULL OR j.expires_at > counts.now) LIMIT most) x) FROM unnest(live) u (q);
+        SELECT FROM honker.job j WHERE j.queue = u.q AND j.state = 1 AND j.lease_until < counts_.now
+          AND j.attempts < j.max_attempts AND (j.expires_at IS NULL OR j.expires_at > counts_.now) LIMIT most) x) FROM unnest(live) u (q);
   END IF;
   IF 'held' = ANY (phases) THEN
     RETURN QUERY SELECT u.q, 'held', (SELECT count(*) FROM (
@@ -76,13 +107,13 @@ BEGIN
   END IF;
   IF 'expired' = ANY (phases) THEN
     RETURN QUERY SELECT u.q, 'expired', (SELECT count(*) FROM (
-        SELECT FROM honker.job j WHERE j.queue = u.q AND j.state = 1 AND j.lease_until < counts.now
-          AND (j.attempts >= j.max_attempts OR j.expires_at <= counts.now) LIMIT most) x) FROM unnest(live) u (q);
+        SELECT FROM honker.job j WHERE j.queue = u.q AND j.state = 1 AND j.lease_until < counts_.now
+          AND (j.attempts >= j.max_attempts OR j.expires_at <= counts_.now) LIMIT most) x) FROM unnest(live) u (q);
     RETURN QUERY SELECT u.q, 'expired', (SELECT count(*) FROM (
-        SELECT FROM honker.job j WHERE j.queue = u.q AND j.state <> 1 AND j.state + 0 = 0 AND j.expires_at <= counts.now LIMIT most) x) FROM unnest(live) u (q);
+        SELECT FROM honker.job j WHERE j.queue = u.q AND j.state <> 1 AND j.state + 0 = 0 AND j.expires_at <= counts_.now LIMIT most) x) FROM unnest(live) u (q);
     RETURN QUERY SELECT u.q, 'expired', (SELECT count(*) FROM (
-        SELECT FROM honker.job j WHERE j.queue = u.q AND j.state = 0 AND j.attempts >= j.max_attempts AND j.run_at <= counts.now
-          AND (j.expires_at IS NULL OR j.expires_at > counts.now) LIMIT most) x) FROM unnest(live) u (q);
+        SELECT FROM honker.job j WHERE j.queue = u.q AND j.state = 0 AND j.attempts >= j.max_attempts AND j.run_at <= counts_.now
+          AND (j.expires_at IS NULL OR j.expires_at > counts_.now) LIMIT most) x) FROM unnest(live) u (q);
   END IF;
   IF 'dead' = ANY (phases) THEN
     RETURN QUERY SELECT u.q, 'dead', (SELECT count(*) FROM (SELECT FROM honker.dead d WHERE d.queue = u.q LIMIT most) x) FROM unnest(dead) u (q);
@@ -97,7 +128,7 @@ END $$;
 -- the time of the last is a lower bound: behind for a ready job.
 CREATE FUNCTION honker.heads(queues text[], now timestamptz)
 RETURNS TABLE (queue text, ready timestamptz, behind timestamptz, due timestamptz, lapse timestamptz)
-LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+LANGUAGE plpgsql STABLE SET enable_seqscan = off SET jit = off SET enable_bitmapscan = off SET enable_sort = off AS $$
 BEGIN
   IF cardinality(queues) = 0 THEN
     queues := ARRAY(SELECT honker.live_queues() UNION SELECT honker.dead_queues());

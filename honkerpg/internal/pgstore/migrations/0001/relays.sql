@@ -77,10 +77,16 @@ CREATE INDEX relay_dead_key ON honker.relay_dead (family, queue, key, id) WHERE 
 CREATE INDEX relay_dead_open ON honker.relay_dead (family, queue, moved_at NULLS FIRST, id) WHERE state IN ('pending', 'replaying');
 CREATE INDEX relay_dead_settled ON honker.relay_dead (family, queue, moved_at) WHERE state IN ('resolved', 'discarded');
 
--- Adds a queue unless it exists. A second statement looks for the row of another transaction, which the first has waited
--- for but does not see.
+-- Adds a queue unless it exists. Transactions that add queues wait for each other, so that two of them cannot deadlock
+-- over the queues they add. A last statement looks for the row of another transaction, which the insert does not see.
 CREATE FUNCTION honker.relay_register(fam text, name_ text, n bigint, at timestamptz, OUT partitions_ bigint, OUT changed boolean) LANGUAGE plpgsql AS $$
 BEGIN
+  changed := false;
+  SELECT q.partitions INTO partitions_ FROM honker.relay_queue q WHERE q.family = fam AND q.name = name_;
+  IF FOUND THEN
+    RETURN;
+  END IF;
+  PERFORM pg_advisory_xact_lock(1751085681, 'honker.relay_queue'::regclass::oid::int);
   INSERT INTO honker.relay_queue (family, name, partitions, created_at) VALUES (fam, name_, n, at) ON CONFLICT (family, name) DO NOTHING;
   changed := FOUND;
   IF changed THEN
@@ -93,7 +99,7 @@ END $$;
 -- Moves the committed rows of relay_pending to relay_message, and keeps the lock of numbering until the end of the
 -- transaction, as number does for events. The setting honkerpg.relayed holds the snapshot of the connection's last call:
 -- rows that were visible in it have left relay_pending. Once a second a call searches everything.
-CREATE FUNCTION honker.relay_number(at timestamptz) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
+CREATE FUNCTION honker.relay_number(at timestamptz) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   told text[] := string_to_array(current_setting('honkerpg.relayed', true), '|'); -- the table, the second of the last full search, and the snapshot
   name text := 'honker.relay_pending'::regclass::oid::text;
@@ -170,7 +176,7 @@ END $$;
 -- The partitions of the wanted queues that have messages, with the first of them, and whether they can be taken.
 CREATE FUNCTION honker.relay_wanted(fam text, names text[], except_queues text[], except_partitions bigint[], healthy boolean, at timestamptz)
 RETURNS TABLE (queue text, partition bigint, taken bigint, first bigint, ready boolean, free_at timestamptz)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 BEGIN
   RETURN QUERY
   SELECT p.queue, p.partition, p.taken, m.id,
@@ -191,7 +197,7 @@ CREATE FUNCTION honker.relay_take(fam text, names text[], leases bigint[], batch
   size_queues text[], size_partitions bigint[], sizes bigint[], healthy boolean, who text, at timestamptz, most bigint)
 RETURNS TABLE (queue_ text, partition_ bigint, epoch_ bigint, attempts_ bigint, processed_ bigint, cursor_ bigint, failing boolean, id_ bigint,
   key_ text, type_ text, payload_ bytea, created_ timestamptz)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET jit = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
   w record;
   p honker.relay_partition;
@@ -246,7 +252,7 @@ END $$;
 -- Ends a lease, fenced by its owner and epoch, deletes the finished messages and copies the dead ones.
 CREATE FUNCTION honker.relay_save(fam text, name text, part bigint, who text, ep bigint, finished bigint, after_ bigint, cursor_ bigint,
   tries bigint, retry timestamptz, reason text, dead_ids bigint[], seqs bigint[], dead_tries bigint[], reasons text[], at timestamptz)
-RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
+RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   n bigint;
 BEGIN

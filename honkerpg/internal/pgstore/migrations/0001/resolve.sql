@@ -5,7 +5,7 @@
 -- depends on leaves a token in the same commit, so the last of several changes finds the others done. Rows that a
 -- transaction of the application has locked are left alone, and their tokens are put back: nothing here waits for it.
 CREATE FUNCTION honker.resolve(now timestamptz) RETURNS bigint
-LANGUAGE plpgsql SET enable_seqscan = off AS $$
+LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE ps bigint[]; bs bigint[]; ws bigint[]; locked bigint[]; touched bigint[]; free bigint[]; taken bigint; kept bigint;
 BEGIN
   IF NOT EXISTS (SELECT FROM honker.token WHERE queue IS NULL) THEN RETURN 0; END IF;

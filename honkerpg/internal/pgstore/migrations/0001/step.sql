@@ -4,7 +4,7 @@
 
 -- Ack the jobs among ids that w holds at a time, by the attempt nth or by any if it is NULL, and in the queue q or in
 -- any if it is NULL. linked is set if tokens for the resolver were left.
-CREATE FUNCTION honker.ack(w text, at timestamptz, ids bigint[], nth bigint, q text, OUT gone bigint[], OUT linked boolean)
+CREATE FUNCTION honker.ack_(w text, at timestamptz, ids bigint[], nth bigint, q text, OUT gone bigint[], OUT linked boolean)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE later bigint[]; keyed text[];
@@ -51,7 +51,7 @@ CREATE FUNCTION honker.settle(w text, at timestamptz, ids bigint[], nths bigint[
 RETURNS TABLE (ord bigint, became smallint, gone boolean, linked boolean)
 LANGUAGE plpgsql SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
-DECLARE r record;
+DECLARE r record; keyed text[] := '{}';
 BEGIN
   FOR r IN
     WITH s AS MATERIALIZED (
@@ -113,8 +113,12 @@ BEGIN
     IF became = 4 AND slow[ord] AND r.run > at THEN
       PERFORM honker.slow_down(r.queue, r.key, r.run, r.err, at);
     END IF;
+    IF r.key IS NOT NULL AND r.queue <> ALL (keyed) THEN
+      keyed := keyed || r.queue;
+    END IF;
     RETURN NEXT;
   END LOOP;
+  PERFORM honker.drop_tokens(keyed);
 END $$;
 
 -- Whether a job is neither live nor dead.

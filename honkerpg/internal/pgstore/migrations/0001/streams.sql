@@ -47,7 +47,7 @@ CREATE INDEX pending_xid ON honker.pending (xid);
 -- pending, so only rows of other transactions are searched. Otherwise each call would walk the dead rows that an old
 -- snapshot of somebody else keeps. A rollback restores the setting. Once a second a call searches everything, in case
 -- rows were restored from a dump.
-CREATE FUNCTION honker.number(at timestamptz) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off AS $$
+CREATE FUNCTION honker.number(at timestamptz) RETURNS void LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE
   told text[] := string_to_array(current_setting('honkerpg.numbered', true), '|'); -- the table, the second of the last full search, and the snapshot
   name text := 'honker.pending'::regclass::oid::text;
@@ -58,6 +58,8 @@ BEGIN
   PERFORM pg_advisory_xact_lock(1751085681, 'honker.pending'::regclass::oid::int);
   IF told[1] = name AND told[2] = second THEN
     hint := told[3]::pg_snapshot;
+  ELSE
+    PERFORM honker.follow(); -- the connection may be new, and the server, too
   END IF;
   snap := pg_current_snapshot(); -- not newer than the snapshot of the next statement
   WITH gone AS (
@@ -77,7 +79,7 @@ END $$;
 
 -- Appends events in a transaction of honker's own, after those that are pending, and returns their numbers. keys is
 -- empty, the key of all events, or a key for each.
-CREATE FUNCTION honker.publish(name text, keys text[], payloads text[], at timestamptz, OUT first bigint, OUT last bigint) LANGUAGE plpgsql AS $$
+CREATE FUNCTION honker.publish_(name text, keys text[], payloads text[], at timestamptz, OUT first bigint, OUT last bigint) LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM honker.number(at);
   WITH added AS (
@@ -90,7 +92,7 @@ BEGIN
 END $$;
 
 -- Sends a message in a transaction of honker's own, as publish does.
-CREATE FUNCTION honker.notify(name text, payload text, at timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE FUNCTION honker.notify_(name text, payload text, at timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   sent bigint;
 BEGIN
@@ -106,6 +108,13 @@ CREATE TABLE honker.consumer (
   created_at timestamptz NOT NULL,
   last_ack_at timestamptz,
   filter text,                      -- JSON; NULL: all events
+  -- where the consumer was at a time, and the age of its next event then in milliseconds; and the same at least ten minutes earlier
+  mark_at timestamptz,
+  mark_offset bigint,
+  mark_behind bigint,
+  past_at timestamptz,
+  past_offset bigint,
+  past_behind bigint,
   PRIMARY KEY (topic, name)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
@@ -129,3 +138,23 @@ BEGIN
     RAISE EXCEPTION USING ERRCODE = 'HK001', MESSAGE = 'a trigger has dropped an event';
   END IF;
 END $$;
+
+-- The topics that have events or a retention. A seek each finds the next topic, its first event and its last event.
+CREATE FUNCTION honker.topic_states() RETURNS TABLE (topic text, first bigint, first_at timestamptz, head bigint, last_at timestamptz,
+  gone bigint, max_count bigint, max_age bigint)
+LANGUAGE sql STABLE SET enable_seqscan = off SET jit = off SET enable_bitmapscan = off SET enable_sort = off AS $$
+  WITH RECURSIVE streamed (topic) AS (
+    SELECT (SELECT e.topic FROM honker.event e ORDER BY e.topic LIMIT 1)
+    UNION ALL
+    SELECT (SELECT e.topic FROM honker.event e WHERE e.topic > s.topic ORDER BY e.topic LIMIT 1) FROM streamed s WHERE s.topic IS NOT NULL
+  ),
+  topics AS (SELECT s.topic FROM streamed s WHERE s.topic IS NOT NULL UNION SELECT r.topic FROM honker.retention r)
+  SELECT t.topic, coalesce(f."offset", 0), f.created_at, coalesce(h."offset", 0), h.created_at, coalesce(d.through, 0), coalesce(r.max_count, 0),
+    coalesce(extract(epoch FROM r.max_age)::bigint, 0)
+  FROM topics t
+  LEFT JOIN LATERAL (SELECT e."offset", e.created_at FROM honker.event e WHERE e.topic = t.topic ORDER BY e.topic, e."offset" LIMIT 1) f ON true
+  LEFT JOIN LATERAL (SELECT e."offset", e.created_at FROM honker.event e WHERE e.topic = t.topic
+    ORDER BY e.topic DESC, e."offset" DESC LIMIT 1) h ON true
+  LEFT JOIN honker.deleted d ON d.log = 0 AND d.topic = t.topic
+  LEFT JOIN honker.retention r ON r.topic = t.topic
+  ORDER BY t.topic $$;

@@ -9,7 +9,7 @@
 CREATE FUNCTION honker.place(q text, keys text[], payloads text[], priority bigint, most bigint, due timestamptz, now timestamptz,
   expiry timestamptz, headers text, k text, kind int, keep timestamptz, conflict int, max_delay interval,
   parents bigint[], batches bigint[], even_if_dead boolean, member bigint)
-RETURNS TABLE (ord bigint, placed bigint, result int, node bigint, was honker.job, progress text) LANGUAGE plpgsql SET enable_seqscan = off AS $$
+RETURNS TABLE (ord bigint, placed bigint, result int, node bigint, was honker.job, progress text) LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE waits boolean := cardinality(parents) + cardinality(batches) > 0; u honker.uniq; x record; live boolean; runs boolean; fresh boolean;
 BEGIN
   PERFORM honker.lock_key(q, k);
@@ -111,7 +111,7 @@ BEGIN
 END $$;
 
 -- Takes a key from its job, and lets the job go that waits for it. It returns whether a job held the key.
-CREATE FUNCTION honker.release_unique(q text, k text, now timestamptz) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off AS $$
+CREATE FUNCTION honker.release_unique(q text, k text, now timestamptz) RETURNS boolean LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE u honker.uniq; held boolean;
 BEGIN
   DELETE FROM honker.uniq l WHERE l.queue = q AND l.key = k RETURNING * INTO u;
@@ -131,7 +131,7 @@ END $$;
 
 -- Deletes rows of keys that no job holds. The rows are locked in a statement of their own: the statement that deletes
 -- them then sees the job of an enqueue that has taken the key in between.
-CREATE FUNCTION honker.drop_keys(places tid[], at timestamptz) RETURNS bigint LANGUAGE plpgsql SET enable_seqscan = off AS $$
+CREATE FUNCTION honker.drop_keys(places tid[], at timestamptz) RETURNS bigint LANGUAGE plpgsql SET enable_seqscan = off SET jit = off AS $$
 DECLARE locked tid[]; n bigint;
 BEGIN
   locked := ARRAY(SELECT u.ctid FROM honker.uniq u WHERE u.ctid = ANY (places) FOR UPDATE SKIP LOCKED);

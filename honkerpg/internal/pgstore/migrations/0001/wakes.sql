@@ -36,7 +36,7 @@ BEGIN
 END $$;
 
 -- The signal of a name: the bit first + FNV-1a of the name modulo n.
-CREATE FUNCTION honker.signal(first int, n int, name text) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION honker.signal_bit(first int, n int, name text) RETURNS bigint LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE h bigint := 2166136261; bytes bytea := convert_to(name, 'UTF8');
 BEGIN
   FOR i IN 0 .. length(bytes) - 1 LOOP
@@ -46,5 +46,5 @@ BEGIN
 END $$;
 
 -- The signals of an enqueue and of a publication.
-CREATE FUNCTION honker.queue_signal(queue text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT honker.signal(0, 20, queue) $$;
-CREATE FUNCTION honker.topic_signals(topic text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT honker.signal(32, 15, topic) | (1::bigint << 47) $$;
+CREATE FUNCTION honker.queue_signal(queue text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT honker.signal_bit(0, 20, queue) $$;
+CREATE FUNCTION honker.topic_signals(topic text) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT honker.signal_bit(32, 15, topic) | (1::bigint << 47) $$;

@@ -1,0 +1,6 @@
+//go:build !honkerpg
+
+package honkerpg
+
+// inBubbles allows testing/synctest bubbles.
+const inBubbles = false
