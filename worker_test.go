@@ -343,7 +343,12 @@ func TestWorker_HandlerPanics(t *testing.T) {
 					end()
 				}
 				return nil
-			}, &honker.WorkOptions{Workers: 1, OnError: func(context.Context, *honker.JobInfo, error) { told.Add(1) }})
+			}, &honker.WorkOptions{Workers: 1, OnError: func(context.Context, *honker.JobInfo, error) {
+				time.Sleep(time.Second)
+				if testkit.GetJob(t, q, bad).State == honker.StateProcessing { // the attempt is settled afterwards
+					told.Add(1)
+				}
+			}})
 			time.Sleep(time.Hour)
 			require.NoError(t, stop())
 			testkit.RequireGone(t, q, good)

@@ -79,13 +79,15 @@ func (p *Pool) runJob(j *activeJob, retire chan struct{}) {
 }
 
 // replaceWorker handles a goroutine that the handler, or OnError, has ended with runtime.Goexit, as
-// t.FailNow does. It retries the job and starts another worker.
+// t.FailNow does. It reports the error, retries the job, and starts another worker.
 func (p *Pool) replaceWorker(j *activeJob, retire chan struct{}, err error) {
-	p.finish(j, p.source.Retry(j.claim, time.Second, err))
-	if !p.Due && p.slots == nil { // otherwise Run uses this goroutine, or it serves a single job
-		p.workers.Add(1) // before the deferred Done of this worker, so that the group does not reach zero
-		go p.work(retire)
-	}
+	defer func() { // OnError may end the goroutine, too
+		p.finish(j, p.source.Retry(j.claim, time.Second, err))
+		if !p.Due && p.slots == nil { // otherwise Run uses this goroutine, or it serves a single job
+			p.workers.Add(1) // before the deferred Done of this worker, so that the group does not reach zero
+			go p.work(retire)
+		}
+	}()
 	if err == ErrGoexit { // any other error was reported before OnError ended the goroutine
 		p.reportError(j, err)
 	}
