@@ -242,7 +242,8 @@ func (db *DB) shrink(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, nil // there is no log
 	}
-	return 0, f.Shrink(ctx, db.opts.WALLimit)
+	_, err = f.Shrink(ctx, db.opts.WALLimit)
+	return 0, err
 }
 
 // checkIdentity returns an error if the database file was replaced.

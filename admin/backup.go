@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/honker-go/honker"
 	"github.com/honker-go/honker/internal/engine"
@@ -173,8 +174,9 @@ func removeAll(part string) error {
 // blocks all writers while it runs and temporarily needs as much additional disk space as the database
 // occupies. SQLite reuses free pages, so call Vacuum only if most of the data is gone for good.
 //
-// Vacuum waits for the writer until ctx ends or BusyTimeout has passed. The file does not shrink until all
-// backups and other long reads, in any process, have ended. Vacuum returns honker.ErrInvalid if db is nil,
+// Vacuum waits for the writer until ctx ends or BusyTimeout has passed, and then up to five seconds for reads of any
+// process, which keep the file from shrinking. After a longer read, such as a backup, the file shrinks with a later
+// checkpoint. Vacuum returns honker.ErrInvalid if db is nil,
 // and honker.ErrUnsupported if the database is not a file; a server has autovacuum. If ctx names an actor, the audit log
 // records the call.
 func Vacuum(ctx context.Context, db *honker.DB) error {
@@ -201,5 +203,21 @@ func vacuum(ctx context.Context, db *honker.DB) error {
 			return err
 		}
 	}
-	return e.WrapCause(file.Shrink(ctx, 0)) // checkpointing the log also truncates the file
+	return e.WrapCause(shrink(ctx, file))
+}
+
+// shrinkWait is how long Vacuum waits for reads that keep the file from shrinking.
+const shrinkWait = 5 * time.Second
+
+// shrink truncates the file to its pages, by copying the write-ahead log. It returns nil if reads prevent it for
+// shrinkWait or until ctx ends.
+func shrink(ctx context.Context, file engine.File) error {
+	for end := time.Now().Add(shrinkWait); ; {
+		if done, err := file.Shrink(ctx, 0); done || err != nil {
+			return err
+		}
+		if time.Now().After(end) || engine.Sleep(ctx, 10*time.Millisecond) != nil {
+			return nil
+		}
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -150,6 +151,22 @@ func TestVacuum_FreePages(t *testing.T) {
 	reader := honkertest.OpenFile(t, path, &honker.Options{ReadOnly: true})
 	require.ErrorIs(t, admin.Vacuum(t.Context(), reader), honker.ErrReadOnly)
 	require.ErrorIs(t, admin.Vacuum(t.Context(), nil), honker.ErrInvalid)
+}
+
+// A read that is under way when Vacuum is done does not leave the file as large as before.
+func TestVacuum_WaitsForReads(t *testing.T) {
+	testkit.FileOnly(t)
+	db := honkertest.OpenFile(t, filepath.Join(t.TempDir(), "app.db"), nil)
+	_, err := db.SQL().Exec(`CREATE TABLE large (x); INSERT INTO large VALUES (zeroblob(1000000)); DROP TABLE large`)
+	require.NoError(t, err)
+	rows, err := db.SQL().Query(`SELECT 1 FROM sqlite_schema`)
+	require.NoError(t, err)
+	require.True(t, rows.Next())
+	time.AfterFunc(100*time.Millisecond, func() { rows.Close() })
+	require.NoError(t, admin.Vacuum(t.Context(), db))
+	after, err := admin.File(t.Context(), db)
+	require.NoError(t, err)
+	require.Equal(t, after.Pages*after.PageSize, after.Size)
 }
 
 func must1[T any](value T, err error) T {

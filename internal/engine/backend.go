@@ -79,8 +79,9 @@ type File interface {
 	// returns a different error if it can't tell at the moment.
 	CheckIdentity() error
 
-	// Shrink truncates the write-ahead log if it is larger than limit bytes. A negative limit means no limit.
-	Shrink(ctx context.Context, limit int64) error
+	// Shrink truncates the write-ahead log if it is larger than limit bytes. A negative limit means no limit. Shrink
+	// does not wait: if a read that is under way needs the log, it does nothing and reports false.
+	Shrink(ctx context.Context, limit int64) (done bool, err error)
 
 	// LogSize returns the size of the write-ahead log in bytes, or 0 if there is no log.
 	LogSize() int64

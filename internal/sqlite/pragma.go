@@ -56,18 +56,19 @@ func UseWAL(ctx context.Context, q row.Querier) error {
 }
 
 // TruncateWAL copies the WAL into the database file and truncates it. If a reader still needs the WAL, it
-// does nothing, because waiting would block all writers.
-func TruncateWAL(ctx context.Context, conn *sql.Conn) error {
-	var timeout, busy, frames, done int64
+// reports false, because waiting would block all writers.
+func TruncateWAL(ctx context.Context, conn *sql.Conn) (done bool, err error) {
+	var timeout, busy, frames, copied, ignored int64
 	if err := scanOne(ctx, conn, "PRAGMA busy_timeout", &timeout); err != nil {
-		return err
+		return false, err
 	}
 	ctx = context.WithoutCancel(ctx) // the timeout must be restored
-	if err := scanOne(ctx, conn, "PRAGMA busy_timeout = 0", &busy); err != nil {
-		return err
+	if err := scanOne(ctx, conn, "PRAGMA busy_timeout = 0", &ignored); err != nil {
+		return false, err
 	}
-	err := scanOne(ctx, conn, "PRAGMA wal_checkpoint(TRUNCATE)", &busy, &frames, &done)
-	return errors.Join(err, scanOne(ctx, conn, fmt.Sprintf("PRAGMA busy_timeout = %d", timeout), &busy))
+	err = scanOne(ctx, conn, "PRAGMA wal_checkpoint(TRUNCATE)", &busy, &frames, &copied)
+	err = errors.Join(err, scanOne(ctx, conn, fmt.Sprintf("PRAGMA busy_timeout = %d", timeout), &ignored))
+	return busy == 0 && err == nil, err
 }
 
 func scanOne(ctx context.Context, q row.Querier, query string, dest ...any) error {

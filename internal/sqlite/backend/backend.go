@@ -174,9 +174,13 @@ func (d onDisk) Check(ctx context.Context) (broken []string, err error) {
 }
 
 // Shrink implements engine.File.
-func (d onDisk) Shrink(ctx context.Context, limit int64) error {
+func (d onDisk) Shrink(ctx context.Context, limit int64) (done bool, err error) {
 	if limit < 0 || d.LogSize() <= limit {
-		return nil
+		return true, nil
 	}
-	return d.lend(ctx, func(conn *sql.Conn) error { return sqlite.TruncateWAL(ctx, conn) })
+	err = d.lend(ctx, func(conn *sql.Conn) (err error) {
+		done, err = sqlite.TruncateWAL(ctx, conn)
+		return err
+	})
+	return done, err
 }
