@@ -7,6 +7,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -188,13 +189,19 @@ func (c *Connector) connect(ctx context.Context, functions *Functions, statement
 	return conn, nil
 }
 
+// opening limits the connections that open at once. Opening one keeps a processor busy and waits for nothing, so more
+// than there are processors would only be open, and occupy memory, before they are used.
+var opening = make(chan struct{}, runtime.NumCPU())
+
 // open opens a connection on its own driver, and wraps it.
 func (c *Connector) open(functions *Functions) (*conn, error) {
 	d, err := functions.take()
 	if err != nil {
 		return nil, err
 	}
+	opening <- struct{}{}
 	raw, err := d.driver.Open(c.dsn)
+	<-opening
 	if err != nil {
 		d.giveBack()
 		return nil, err

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 
 	"github.com/honker-go/honker/internal/engine"
 	"github.com/honker-go/honker/internal/row"
@@ -86,6 +86,9 @@ func scanOne(ctx context.Context, q row.Querier, query string, dest ...any) erro
 	return rows.Close()
 }
 
+// ShrinkMemory frees the cached pages of a connection. A connection that has made honker's tables holds 400 KiB of them.
+const ShrinkMemory = "PRAGMA shrink_memory"
+
 const dataVersion = "PRAGMA data_version"
 
 // Change detects commits on other connections. PRAGMA data_version changes with each commit on another connection,
@@ -145,11 +148,11 @@ func (v *Change) Close() error {
 }
 
 // OwnChange is a Change with its own connection outside a pool. It avoids the goroutine that database/sql
-// starts for each pool.
+// starts for each pool. Its methods may be called at any time.
 type OwnChange struct {
 	connector driver.Connector
+	mu        sync.Mutex // guards conn
 	conn      driver.Conn
-	connected atomic.Bool // conn is not nil
 }
 
 // NewOwnChange returns an OwnChange for c. The first call of Version opens the connection.
@@ -157,15 +160,16 @@ func NewOwnChange(c driver.Connector) *OwnChange { return &OwnChange{connector: 
 
 // Version is like Change.Version.
 func (v *OwnChange) Version(ctx context.Context) (version int64, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	if v.conn == nil {
 		if v.conn, err = v.connector.Connect(ctx); err != nil {
 			return 0, err
 		}
-		v.connected.Store(true)
 	}
 	version, err = v.read(context.WithoutCancel(ctx))
 	if err != nil && !IsBusy(err) {
-		_ = v.Close()
+		_ = v.closeLocked()
 	}
 	return version, err
 }
@@ -184,15 +188,17 @@ func (v *OwnChange) read(ctx context.Context) (int64, error) {
 	return version, nil
 }
 
-// Connected reports whether the connection is open. Unlike the other methods, it may be called at any time.
-func (v *OwnChange) Connected() bool { return v.connected.Load() }
-
 // Close closes the connection. A later call of Version opens a new connection.
 func (v *OwnChange) Close() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.closeLocked()
+}
+
+func (v *OwnChange) closeLocked() error {
 	if v.conn == nil {
 		return nil
 	}
-	v.connected.Store(false)
 	err := v.conn.Close()
 	v.conn = nil
 	return err

@@ -88,9 +88,13 @@ func bootstrap(ctx context.Context, pool *sql.DB, path string, limit time.Durati
 	}
 	writer := sqlite.NewCommitter(sqlite.ForeignPool(pool), limit)
 	defer writer.Close()
-	return sqlite.Explain(writer.Do(ctx, engine.OpFunc(func(ctx context.Context, q row.Querier, _ time.Time) error {
+	err = writer.Do(ctx, engine.OpFunc(func(ctx context.Context, q row.Querier, _ time.Time) error {
 		return schema.Bootstrap(ctx, q, schema.Schema)
-	})), path)
+	}))
+	if err == nil {
+		_, err = pool.ExecContext(ctx, sqlite.ShrinkMemory)
+	}
+	return sqlite.Explain(err, path)
 }
 
 // warn logs possible problems with a file that can still be opened.

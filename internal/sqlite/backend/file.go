@@ -48,7 +48,7 @@ func Open(ctx context.Context, path string, o Options) (*File, error) {
 		onDisk: onDisk{identity: connector.Identity()}, opts: o, connector: connector, reads: make(chan struct{}, o.Readers),
 	}
 	b.lend = b.lendConn
-	pooled := connector.Pooled(resters.arm)
+	pooled := connector.Pooled(resters.opening)
 	b.own = newPool(pooled, o.Readers+3) // plus connections for the committer, DB.Tx and the notifier
 	if err := prepare(ctx, b.own, connector.Path(), o, sqlite.UseWAL); err != nil {
 		_ = b.own.Close()
@@ -204,7 +204,7 @@ func (b *File) Close() error {
 	b.resting.Lock()
 	b.closed = true
 	b.resting.Unlock()
-	return errors.Join(b.writer.Close(), b.userPool().Close(), b.own.Close())
+	return errors.Join(b.writer.Close(), b.version.Close(), b.userPool().Close(), b.own.Close())
 }
 
 // Connector returns a connector for a pool that the caller creates. The first connection brings the schema up to

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -19,13 +20,26 @@ var resters = rester{files: map[*File]*rest{}}
 // Sweep does what the timer does every five seconds. Tests call it instead of waiting.
 func Sweep() { resters.run() }
 
+// Every crowd-th opening of a connection is preceded by an early sweep, which leaves files alone that had more than
+// littleUsed uses. To open a file and to start a worker and a listener on it are about twenty.
+const (
+	crowd      = 16
+	littleUsed = 64
+)
+
 // rester decides which files must close their connections. It runs on a timer, which is stopped while no connection can
 // be closed later, so an idle process is not woken.
+//
+// A process that opens many files would have all of their connections before the timer's first sweep, and the driver's
+// allocator would keep most of their memory. So the goroutines that open connections sweep, too, which also slows them
+// down. These early sweeps close connections of little-used files only: a file in regular use would open its connections
+// again and again.
 type rester struct {
 	mu     sync.Mutex
 	files  map[*File]*rest
 	armed  bool
 	sweeps int
+	opened int // connections since the last early sweep
 }
 
 // rest is the state of a file between two sweeps.
@@ -53,14 +67,22 @@ func (r *rester) remove(b *File) {
 	r.mu.Unlock()
 }
 
-// arm starts the timer. It is called when a connection was opened.
-func (r *rester) arm() {
+// opening is called when a connection is about to be opened.
+func (r *rester) opening() {
 	if wake.InBubble() {
 		return
 	}
 	r.mu.Lock()
 	r.armLocked()
+	r.opened++
+	crowded := r.opened >= crowd
+	if crowded {
+		r.opened = 0
+	}
 	r.mu.Unlock()
+	if crowded {
+		r.closeQuiet(true)
+	}
 }
 
 func (r *rester) armLocked() {
@@ -70,27 +92,35 @@ func (r *rester) armLocked() {
 	}
 }
 
+// run is the sweep of the timer.
 func (r *rester) run() {
-	quiet, total, exceeded := r.quiet()
+	again := r.closeQuiet(false)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.armed = false
+	if again {
+		r.armLocked()
+	}
+}
+
+// closeQuiet closes connections of quiet files while there are too many. It reports whether a connection can be closed
+// later.
+func (r *rester) closeQuiet(early bool) (later bool) {
+	quiet, total, later := r.quiet(early)
 	for _, b := range quiet {
 		if total > b.opts.IdleConns {
 			total -= b.rest()
 		}
 	}
 	for _, b := range quiet { // those that are left in use can close later
-		exceeded = exceeded || total > b.opts.IdleConns && b.connector.InUse()
+		later = later || total > b.opts.IdleConns && b.connector.InUse()
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.armed = false
-	if exceeded {
-		r.armLocked()
-	}
+	return later
 }
 
 // quiet returns the quiet files, beginning with the longest unused, and the number of connections of all files.
-// exceeded reports whether a file that may still become quiet exceeds its limit.
-func (r *rester) quiet() (files []*File, total int, exceeded bool) {
+// exceeded reports whether a file that may still become quiet exceeds its limit. An early sweep sees little-used files only.
+func (r *rester) quiet(early bool) (files []*File, total int, exceeded bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sweeps++
@@ -98,7 +128,11 @@ func (r *rester) quiet() (files []*File, total int, exceeded bool) {
 		total += b.connector.OpenConns()
 	}
 	for b, last := range r.files {
-		if uses := b.connector.Uses(); uses != last.uses {
+		uses := b.connector.Uses()
+		if early && uses > littleUsed {
+			continue
+		}
+		if uses != last.uses {
 			last.uses, last.since = uses, r.sweeps
 			exceeded = exceeded || total > b.opts.IdleConns
 			continue
@@ -109,19 +143,19 @@ func (r *rester) quiet() (files []*File, total int, exceeded bool) {
 	return files, total, exceeded
 }
 
-// rest closes the unused connections of b, and returns how many it closed. The next use opens a connection again. It
-// leaves a connection open if the watcher has none: closing the last connection would copy the log into the file and
-// delete the log.
+// rest closes the unused connections of b, and returns how many it closed. The next use opens a connection again. The
+// watcher's connection stays, and is opened if nothing has waited yet: closing the last connection would copy the log
+// into the file and delete the log.
 func (b *File) rest() int {
 	b.resting.Lock()
 	defer b.resting.Unlock()
-	if b.closed {
+	if b.closed || b.connector.OpenConns() == 0 {
 		return 0
 	}
 	b.writer.Rest()
-	keep := 1
-	if b.version.Connected() {
-		keep = 0
+	keep := 0
+	if _, err := b.version.Version(context.Background()); err != nil {
+		keep = 1
 	}
 	return b.connector.CloseUnused(keep)
 }
