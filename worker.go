@@ -103,7 +103,7 @@ func newWorkerID() string {
 // cancelled. A handler that ignores its ctx keeps Work from returning, but does not keep its job from
 // being run elsewhere.
 //
-// If handlers are fast, Work claims up to 256 jobs at once. Jobs that were claimed ahead and have
+// If handlers are fast, Work claims up to 256 jobs at once, and up to 512 ahead. Jobs that were claimed ahead and have
 // not started are released when handlers become slow and when ctx ends. Work claims nothing ahead with a
 // [Pool] and in a queue with [Limits].
 func (q *Queue[T]) Work(ctx context.Context, fn func(context.Context, *Job[T]) error, opts *WorkOptions) error {

@@ -12,9 +12,8 @@ import (
 // claims, so that jobs start in the order of claims. The goroutine that called Run still makes all decisions, and another
 // goroutine waits for the write.
 const (
-	overlap      = 2                 // batches under way
-	overlapJobs  = prefetchLimit / 4 // settles and claims that are worth a batch beside another
-	overlapLimit = overlap * prefetchLimit
+	overlap     = 2              // batches under way
+	overlapJobs = batchLimit / 4 // settles and claims that are worth a batch beside another
 
 	// longestWindow is the upper bound of Prefetch.window.
 	longestWindow = 50 * time.Millisecond

@@ -78,7 +78,7 @@ func NewPool(s *Source, c Config) *Pool {
 		Config: c,
 		source: s,
 		slots:  c.Slots.Reserve(),
-		jobs:   make(chan *activeJob, c.Workers+overlapLimit),
+		jobs:   make(chan *activeJob, c.Workers+prefetchLimit),
 		signal: make(chan struct{}, 1),
 		plenty: make(chan struct{}, 1),
 		under:  underWay{written: make(chan *batchOp, overlap)},
@@ -254,10 +254,10 @@ func (p *Pool) reserve(want int) int {
 // a slot or count against a limit.
 func (p *Pool) want(done int) int {
 	if p.slots != nil || p.source.Limited() {
-		return max(0, min(p.idle(done), prefetchLimit))
+		return max(0, min(p.idle(done), batchLimit))
 	}
 	ahead := p.prefetch.Size(time.Now(), done)
-	return max(0, min(p.idle(done)+ahead, prefetchLimit))
+	return max(0, min(p.idle(done)+ahead, batchLimit))
 }
 
 // idle returns the number of workers without a job once done jobs have been settled. It is negative

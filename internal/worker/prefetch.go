@@ -4,7 +4,9 @@ import "time"
 
 const (
 	// prefetchLimit is the maximum number of claimed jobs that have not started.
-	prefetchLimit = 256
+	prefetchLimit = 512
+	// batchLimit is the maximum number of jobs that a batch claims, because other writers wait while it commits.
+	batchLimit = 256
 	// prefetchBytes is the maximum size of their payloads, estimated from the mean of the last
 	// batch.
 	prefetchBytes = 4 << 20
@@ -12,8 +14,9 @@ const (
 	// handlers have become slow, and another process may be idle.
 	prefetchTimeout = 200 * time.Millisecond
 	// prefetchWindow is the period over which finished jobs are counted. As many jobs as finish
-	// within it are claimed ahead.
-	prefetchWindow = 5 * time.Millisecond
+	// within it are claimed ahead. While a batch commits, the jobs of the batch before run, so a batch has half of the jobs
+	// that are held.
+	prefetchWindow = 10 * time.Millisecond
 )
 
 // Prefetch decides how many jobs or events to claim ahead. It counts jobs that finish within a
@@ -36,13 +39,10 @@ func (f *Prefetch) Saw(bytes, n int) { f.bytes = bytes / n }
 // the current and the previous window, so that the beginning of a window does not stop prefetching.
 func (f *Prefetch) Size(now time.Time, done int) int {
 	f.count += done
-	window, limit := prefetchWindow, prefetchLimit
-	if f.window > 0 {
-		window, limit = max(window, f.window), overlapLimit
-	}
+	window := max(prefetchWindow, f.window)
 	if elapsed := now.Sub(f.since); elapsed >= window {
 		f.last = int(int64(f.count) * int64(window) / int64(elapsed))
 		f.since, f.count = now, 0
 	}
-	return min(max(f.last, f.count), limit, prefetchBytes/max(f.bytes, 1))
+	return min(max(f.last, f.count), prefetchLimit, prefetchBytes/max(f.bytes, 1))
 }
