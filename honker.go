@@ -48,8 +48,9 @@ type Options struct {
 	// IdleConns is the number of open connections above which quiet files close theirs; default 128. It counts the
 	// connections of all files that this process has opened with [Open], and those of their [DB.SQL]. A file is quiet
 	// if none of its connections has been used for five to ten seconds. A file that has hardly been used yet is quiet at
-	// once when many connections are being opened. The file that was used last closes its connections last. Waiting goroutines are woken as before, and the next use opens a connection. Transactions,
-	// rows, a sql.Conn and prepared statements keep theirs open. [Attach] and [Connector] ignore IdleConns.
+	// once while many connections are opened. The file that was used last closes its connections last. Waiting
+	// goroutines are woken as before, and the next use opens a connection. Transactions, rows, a sql.Conn and
+	// prepared statements keep theirs open. [Attach] and [Connector] ignore IdleConns.
 	IdleConns int
 	// PollInterval is how often honker checks for commits by other processes on systems that do not notify it of
 	// them. The interval grows up to 100ms while the file is quiet. The default is 1ms.

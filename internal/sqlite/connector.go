@@ -189,9 +189,19 @@ func (c *Connector) connect(ctx context.Context, functions *Functions, statement
 	return conn, nil
 }
 
-// opening limits the connections that open at once. Opening one keeps a processor busy and waits for nothing, so more
-// than there are processors would only be open, and occupy memory, before they are used.
+// opening limits the connections that open at once. Opening one keeps a processor busy, so more than there are processors
+// would only be open, and occupy memory, before they are used.
 var opening = make(chan struct{}, runtime.NumCPU())
+
+// openRaw opens a connection of the driver, which runs no statement and none of the application's code.
+func openRaw(d driver.Driver, dsn string) (driver.Conn, error) {
+	select {
+	case opening <- struct{}{}:
+		defer func() { <-opening }()
+	case <-time.After(time.Second): // the filesystem of another file may hang
+	}
+	return d.Open(dsn)
+}
 
 // open opens a connection on its own driver, and wraps it.
 func (c *Connector) open(functions *Functions) (*conn, error) {
@@ -199,9 +209,7 @@ func (c *Connector) open(functions *Functions) (*conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	opening <- struct{}{}
-	raw, err := d.driver.Open(c.dsn)
-	<-opening
+	raw, err := openRaw(d.driver, c.dsn)
 	if err != nil {
 		d.giveBack()
 		return nil, err
