@@ -212,11 +212,13 @@ const shrinkWait = 5 * time.Second
 // shrink truncates the file to its pages, by copying the write-ahead log. It returns nil if reads prevent it for
 // shrinkWait or until ctx ends.
 func shrink(ctx context.Context, file engine.File) error {
-	for end := time.Now().Add(shrinkWait); ; {
+	waiting, cancel := context.WithTimeout(ctx, shrinkWait)
+	defer cancel()
+	for {
 		if done, err := file.Shrink(ctx, 0); done || err != nil {
 			return err
 		}
-		if time.Now().After(end) || engine.Sleep(ctx, 10*time.Millisecond) != nil {
+		if engine.Sleep(waiting, 10*time.Millisecond) != nil {
 			return nil
 		}
 	}
