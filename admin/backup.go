@@ -176,9 +176,8 @@ func removeAll(part string) error {
 //
 // Vacuum waits for the writer until ctx ends or BusyTimeout has passed, and then up to five seconds for reads of any
 // process, which keep the file from shrinking. After a longer read, such as a backup, the file shrinks with a later
-// checkpoint. Vacuum returns honker.ErrInvalid if db is nil,
-// and honker.ErrUnsupported if the database is not a file; a server has autovacuum. If ctx names an actor, the audit log
-// records the call.
+// checkpoint. Vacuum returns honker.ErrInvalid if db is nil, and honker.ErrUnsupported if the database is not a file; a
+// server has autovacuum. If ctx names an actor, the audit log records the call.
 func Vacuum(ctx context.Context, db *honker.DB) error {
 	return engine.Wrap("vacuum", "", vacuum(ctx, db))
 }

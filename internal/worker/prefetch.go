@@ -5,8 +5,6 @@ import "time"
 const (
 	// prefetchLimit is the maximum number of claimed jobs that have not started.
 	prefetchLimit = 512
-	// batchLimit is the maximum number of jobs that a batch claims, because other writers wait while it commits.
-	batchLimit = 256
 	// prefetchBytes is the maximum size of their payloads, estimated from the mean of the last
 	// batch.
 	prefetchBytes = 4 << 20
@@ -17,6 +15,8 @@ const (
 	// within it are claimed ahead. While a batch commits, the jobs of the batch before run, so a batch has half of the jobs
 	// that are held.
 	prefetchWindow = 10 * time.Millisecond
+	// batchLimit is the maximum number of jobs that a batch claims, because other writers wait while it commits.
+	batchLimit = 256
 )
 
 // Prefetch decides how many jobs or events to claim ahead. It counts jobs that finish within a

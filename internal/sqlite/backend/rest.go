@@ -21,7 +21,7 @@ var resters = rester{files: map[*File]*rest{}}
 func Sweep() { resters.run() }
 
 // Every crowd-th opening of a connection is preceded by an early sweep, which leaves files alone that had more than
-// littleUsed uses. To open a file and to start a worker and a listener on it are about twenty.
+// littleUsed uses. To open a file and to start a worker and a listener on it are sixteen.
 const (
 	crowd      = 16
 	littleUsed = 64
