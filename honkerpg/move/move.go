@@ -65,6 +65,7 @@ type mover struct {
 	holder   moves.Holder
 	report   Report
 	late     []string // notes about late events and messages
+	waits    bool     // the last pass has left jobs behind because they run, or are linked to jobs that do
 }
 
 func newMover(from, to *honker.DB, opts *Options) (*mover, error) {
@@ -279,7 +280,7 @@ func (m *mover) passes(ctx context.Context) error {
 			return err
 		}
 		m.Progress(m.report)
-		if m.Once || !moved && !m.runs() {
+		if m.Once || !moved && !m.waits && !m.runs() {
 			return nil
 		}
 		if err := pause(ctx, betweenPass); err != nil {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 	"github.com/honker-go/honker/honkerpg"
 	"github.com/honker-go/honker/honkerpg/internal/pgtest"
 	"github.com/honker-go/honker/honkerpg/move"
+	"github.com/honker-go/honker/internal/engine"
+	"github.com/honker-go/honker/internal/row"
 )
 
 func openFile(t *testing.T) *honker.DB {
@@ -179,6 +182,33 @@ func TestRun_Running(t *testing.T) {
 	require.EqualValues(t, 1, r.Jobs)
 	empty(t, r)
 	require.Equal(t, 2, claim(t, queue(to)).Args)
+}
+
+// ackBeforeCount acks a job after a pass has looked for jobs to move, and before it counts those that are left.
+type ackBeforeCount struct {
+	engine.MoveStore
+	ack func() error
+}
+
+func (s *ackBeforeCount) Left(ctx context.Context, q engine.Querier, now time.Time) ([]row.MoveQueue, error) {
+	if err := s.ack(); err != nil {
+		return nil, err
+	}
+	return s.MoveStore.Left(ctx, q, now)
+}
+
+// A job that ends while a pass goes on leaves no waiter behind: Run makes one more pass.
+func TestRun_EndsDuringPass(t *testing.T) {
+	t.Parallel()
+	from, to := openFile(t), openServer(t)
+	q := queue(from)
+	enqueue(t, q, 2, honker.After(enqueue(t, q, 1)))
+	job := claim(t, q)
+	stores := &engine.Of(from).Stores
+	stores.Moves = &ackBeforeCount{stores.Moves, sync.OnceValue(func() error { return job.Ack(t.Context()) })}
+	r := run(t, from, to, nil)
+	require.EqualValues(t, 1, r.Jobs)
+	empty(t, r)
 }
 
 // A key that a job of the target holds is not held twice: a plain job of the file is dropped, as by an enqueue, and a job

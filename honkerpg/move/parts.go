@@ -2,6 +2,7 @@ package move
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -33,6 +34,7 @@ func (m *mover) jobs(ctx context.Context) error {
 			last = time.Now()
 		}
 	}
+	m.waits = slices.Contains(slices.Collect(maps.Values(w.Deferred)), row.MoveRuns)
 	m.explain(w.Deferred)
 	return nil
 }
