@@ -235,7 +235,7 @@ func TestHandoff_Unique(t *testing.T) {
 		}
 		close(release)
 		synctest.Wait()
-		_, p, _ = add(honker.Unique("a", nil))
+		testkit.Enqueue(t, q, 1, honker.Unique("a", nil), honker.Placed(&p)) // may have ended by now
 		require.Equal(t, honker.PlacedNew, p.Result)
 		require.NoError(t, stop())
 	})
