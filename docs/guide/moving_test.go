@@ -35,7 +35,7 @@ func TestGuide_WaitingJobsMove(t *testing.T) {
 	).Replace(moving)
 	dir := newModule(t, "bench")
 	write(t, filepath.Join(dir, "moving", "main.go"), program)
-	run(t, dir, anyModule, "go", "build", "-o", "program", "./moving")
+	run(t, dir, anyModule, "go", "build", "-ldflags=-s -w", "-o", "program", "./moving")
 	require.Equal(t, `rolled back: River 0, goqite 0, honker 0
 committed: River 1, goqite 1, honker 1
 moved: River 0, goqite 0, honker 3

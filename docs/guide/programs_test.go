@@ -354,7 +354,7 @@ func runProgram(t *testing.T, dir string, p block) {
 	case p.isTest():
 		run(t, dir, anyModule, "go", "test", ".")
 	case p.prints != "":
-		run(t, dir, anyModule, "go", "build", "-o", "program", ".")
+		run(t, dir, anyModule, "go", "build", "-ldflags=-s -w", "-o", "program", ".")
 		require.Equal(t, p.prints, run(t, dir, nil, "./program"))
 	}
 }

@@ -26,11 +26,14 @@ type Fixture struct {
 	Later bool
 }
 
-// Run tests a database's stores. open must return a new, empty database for each test, and close it at
-// the end of the test.
+// Run tests a database's stores. It calls open from several goroutines. open must return a new, empty database for each
+// call, and close it at the end of the test.
 func Run(t *testing.T, open func(t *testing.T) *Fixture) {
 	for _, s := range suites {
-		t.Run(s.name, func(t *testing.T) { s.run(t, open) })
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			s.run(t, open)
+		})
 	}
 }
 
