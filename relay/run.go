@@ -256,7 +256,19 @@ func (r *run) next(ctx context.Context, s *slot) (*active, error) {
 		if next := r.stepped(op); next != nil {
 			return next, nil
 		}
+		if op.busy.Queue != "" {
+			if err := r.await(ctx, op.busy); err != nil {
+				return nil, err
+			}
+		}
 	}
+}
+
+// await waits for the transaction that has locked a partition.
+func (r *run) await(ctx context.Context, p row.RelayPartition) error {
+	return r.relay.engine.Write(ctx, "", engine.OpFunc(func(ctx context.Context, q engine.Querier, _ time.Time) error {
+		return r.relay.store.Await(ctx, q, p)
+	}))
 }
 
 // look reports whether a partition can be taken. If not, it schedules a wake-up for the time when

@@ -21,6 +21,7 @@ type stepOp struct {
 
 	held      bool // the lease for done was still held
 	found     bool
+	busy      row.RelayPartition // if nothing was found: a partition that seemed free, but that another transaction had locked
 	taken     row.RelayTaken
 	rows      []row.RelayMessage
 	size      int       // maximum number of messages in the batch
@@ -85,9 +86,9 @@ func (op *stepOp) lease(ctx context.Context, q engine.Querier, now time.Time) (b
 		if b, op.found, err = r.relay.store.Take(ctx, q, w, r.owner, now); err != nil {
 			return b, err
 		}
-		op.taken, op.size = b.RelayTaken, b.Size
+		op.taken, op.size, op.busy = b.RelayTaken, b.Size, b.Busy
 		op.slot.hold(op.found && b.Failing)
-		if op.found || !op.alone {
+		if op.found || op.busy.Queue != "" || !op.alone {
 			return b, nil
 		}
 		if ready, err := r.ready(ctx, q, w, now); err != nil || !ready {
@@ -138,6 +139,9 @@ func (r *run) stepped(op *stepOp) *active {
 	}
 	if op.done != nil {
 		r.reportEnd(op)
+	}
+	if !op.found && op.busy.Queue != "" && !op.alone {
+		r.relay.engine.Notifier.WakeAt(op.at) // the coordinator must look again
 	}
 	if !op.found {
 		return nil

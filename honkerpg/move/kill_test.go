@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/honker-go/honker"
@@ -319,6 +320,35 @@ func (a *app) lines(t *testing.T, role string) map[string]int {
 	return count
 }
 
+// missing returns the lines of producers that no worker, consumer, actor or relay has noted.
+func (a *app) missing(t *testing.T, made map[string]int) (missing []string) {
+	t.Helper()
+	worked, read, performed, delivered := a.lines(t, "work"), a.lines(t, "consume"), a.lines(t, "actor"), map[string]bool{}
+	for line := range a.lines(t, "relay") {
+		delivered[strings.Fields(line)[1]] = true
+	}
+	for line := range made {
+		what, name, _ := strings.Cut(line, " ")
+		there := true
+		switch what {
+		case "job":
+			there = worked[line] >= attempts(line)
+		case "sent":
+			there = performed[line] > 0
+		case "message":
+			there = delivered[name]
+		case "event":
+			for c := range consumers {
+				there = there && read[fmt.Sprintf("c%d %s", c, name)] > 0
+			}
+		}
+		if !there {
+			missing = append(missing, line)
+		}
+	}
+	return missing
+}
+
 // forget deletes the ledgers of a role.
 func (a *app) forget(t *testing.T, role string) {
 	t.Helper()
@@ -426,28 +456,11 @@ func TestRun_Killed(t *testing.T) {
 	made := a.lines(t, "produce")
 	t.Logf("%d jobs, events and messages moved in %v: %s", len(made), time.Since(begun).Round(time.Second), last.out)
 
-	require.Eventually(t, func() bool {
-		worked, read, performed := a.lines(t, "work"), a.lines(t, "consume"), a.lines(t, "actor")
-		messages := 0
-		for line := range made {
-			what, name, _ := strings.Cut(line, " ")
-			if what == "message" {
-				messages++
-			}
-			if what == "job" && worked[line] < attempts(line) {
-				return false
-			}
-			if what == "sent" && performed[line] == 0 {
-				return false
-			}
-			for c := range consumers {
-				if what == "event" && read[fmt.Sprintf("c%d %s", c, name)] == 0 {
-					return false
-				}
-			}
-		}
-		return len(a.lines(t, "relay")) >= messages
-	}, patience, max(100*time.Millisecond, time.Duration(*manyJobs/50)*time.Millisecond))
+	arrived := func() bool { return len(a.missing(t, made)) == 0 }
+	if !assert.Eventually(t, arrived, patience, max(100*time.Millisecond, time.Duration(*manyJobs/50)*time.Millisecond)) {
+		missing := a.missing(t, made)
+		t.Fatalf("%d never came: %q", len(missing), missing[:min(20, len(missing))])
+	}
 	newWorker.stop(t)
 	newConsumer.stop(t)
 	newRelay.stop(t)

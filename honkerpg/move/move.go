@@ -264,7 +264,7 @@ func (m *mover) beat(ctx context.Context, cancel context.CancelCauseFunc) {
 		err := m.write(ctx, m.to, func(ctx context.Context, q engine.Querier, now time.Time) error {
 			return m.target.Hold(ctx, q, m.holder, now)
 		})
-		if errors.Is(err, engine.ErrBusy) {
+		if errors.Is(err, moves.ErrLost) {
 			cancel(err)
 			return
 		}

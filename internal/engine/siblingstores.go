@@ -47,9 +47,13 @@ type RelayStore interface {
 	// Take leases a partition with messages to owner, counts the attempt, and returns the first messages. The
 	// partition must be selected by w, have no valid lease, and not wait for a retry. The least recently taken
 	// partition comes first. Among partitions that were never taken, the partition with the oldest message
-	// comes first. Take returns false if there is no such partition. It may return fewer messages than w
+	// comes first. Take returns false if there is no such partition, or if other transactions have locked all of
+	// them. Then b.Busy is one of these, and the caller should try again after Await. Take may return fewer messages than w
 	// allows if payloads are large. It returns [row.ErrStuck] if the partition turns out to have no messages.
 	Take(ctx context.Context, q Querier, w row.RelayWanted, owner string, now time.Time) (b row.RelayBatch, found bool, err error)
+	// Await waits until no other transaction has locked a partition. It must be called in a transaction of its own:
+	// transactions that held locks and waited for each other would deadlock.
+	Await(ctx context.Context, q Querier, p row.RelayPartition) error
 	// Save ends a lease and saves its progress. It deletes the finished messages, and copies those in p.Dead
 	// to the dead letters. It returns false and changes nothing if the partition has been taken again or was
 	// freed by Break. Until then, even an expired lease can be saved.

@@ -80,6 +80,7 @@ type RelayBatch struct {
 	RelayTaken
 	Size     int // result of RelayWanted.Size
 	Messages []RelayMessage
+	Busy     RelayPartition // if nothing was taken: a partition that seemed free, but that another transaction had locked
 }
 
 // RelayProgress is a partition's state at the end of a batch.

@@ -25,36 +25,74 @@ func (r *relayBench) waitsFor(tx *sql.Tx) func() bool {
 	}
 }
 
-// A taker waits for the transaction that has locked the only partition with a message, and takes it if that transaction
-// has left it free. So it does not report that there is nothing to do.
-func TestRelayTakeWaitsForLastPartition(t *testing.T) {
-	r := newRelayBench(t, false)
-	require.NoError(t, r.write(func(ctx context.Context, q engine.Querier, now time.Time) error {
-		_, err := r.store.Send(ctx, q, relayQueue, []row.RelayMessage{{Partition: 2, Type: "t", Payload: []byte("x")}}, now)
+// take takes a partition of the queues in a transaction of its own.
+func (r *relayBench) take(queues ...string) (b row.RelayBatch, found bool) {
+	r.t.Helper()
+	w := row.RelayWanted{}
+	for _, name := range queues {
+		w.Queues = append(w.Queues, row.RelayQueue{Name: name, Lease: time.Hour, Batch: 8})
+	}
+	require.NoError(r.t, r.write(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
+		b, found, err = r.store.Take(ctx, q, w, "w", now)
 		return err
 	}))
-	other, err := r.app.BeginTx(t.Context(), nil)
-	require.NoError(t, err)
-	defer func() { _ = other.Rollback() }()
-	_, err = other.ExecContext(t.Context(), r.schema.SQL(`SELECT FROM honker.relay_partition WHERE queue = $1 FOR UPDATE`), relayQueue)
-	require.NoError(t, err)
+	return b, found
+}
+
+// lock locks the partitions of the queue in a transaction.
+func (r *relayBench) lock() *sql.Tx {
+	r.t.Helper()
+	tx, err := r.app.BeginTx(r.t.Context(), nil)
+	require.NoError(r.t, err)
+	r.t.Cleanup(func() { _ = tx.Rollback() })
+	_, err = tx.ExecContext(r.t.Context(), r.schema.SQL(`SELECT FROM honker.relay_partition WHERE queue = $1 FOR UPDATE`), relayQueue)
+	require.NoError(r.t, err)
+	return tx
+}
+
+func (r *relayBench) send(queue string, partition int64) {
+	r.t.Helper()
+	require.NoError(r.t, r.write(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		_, err := r.store.Send(ctx, q, queue, []row.RelayMessage{{Partition: partition, Type: "t", Payload: []byte("x")}}, now)
+		return err
+	}))
+}
+
+// A taker does not wait for transactions that have locked partitions, because two that did could deadlock. It takes another
+// partition, or says for which one it should wait, and not that there is nothing to do.
+func TestRelayTakeSkipsLockedPartitions(t *testing.T) {
+	r := newRelayBench(t, false)
+	require.NoError(t, r.write(func(ctx context.Context, q engine.Querier, now time.Time) error {
+		_, _, err := r.store.Register(ctx, q, "free", 1, now)
+		return err
+	}))
+	r.send(relayQueue, 2)
+	r.send("free", 0)
+	other := r.lock()
+	batch, found := r.take(relayQueue, "free")
+	require.True(t, found)
+	require.Equal(t, "free", batch.Queue)
+	batch, found = r.take(relayQueue, "free")
+	require.False(t, found)
+	require.Equal(t, row.RelayPartition{Queue: relayQueue, Partition: 2}, batch.Busy)
+
 	waits := r.waitsFor(other)
-	took := make(chan error, 1)
-	var batch row.RelayBatch
-	var found bool
+	waited := make(chan error, 1)
 	go func() {
-		took <- r.write(func(ctx context.Context, q engine.Querier, now time.Time) (err error) {
-			w := row.RelayWanted{Queues: []row.RelayQueue{{Name: relayQueue, Lease: time.Hour, Batch: 8}}}
-			batch, found, err = r.store.Take(ctx, q, w, "w", now)
-			return err
+		waited <- r.write(func(ctx context.Context, q engine.Querier, _ time.Time) error {
+			return r.store.Await(ctx, q, batch.Busy)
 		})
 	}()
-	require.Eventually(t, func() bool { return waits() || len(took) > 0 }, 30*time.Second, time.Millisecond)
-	require.Empty(t, took, "the taker waits")
+	require.Eventually(t, func() bool { return waits() || len(waited) > 0 }, 30*time.Second, time.Millisecond)
+	require.Empty(t, waited)
 	require.NoError(t, other.Rollback())
-	require.NoError(t, <-took)
+	require.NoError(t, <-waited)
+	batch, found = r.take(relayQueue, "free")
 	require.True(t, found)
 	require.EqualValues(t, 2, batch.Partition)
+	batch, found = r.take(relayQueue, "free")
+	require.False(t, found)
+	require.Zero(t, batch.Busy)
 }
 
 // Transactions that send the first messages of two queues in opposite orders wait for each other's commits and do not deadlock.

@@ -13,7 +13,7 @@ import (
 	"github.com/honker-go/honker/internal/row"
 )
 
-// Moves contains the statements for the table move. Those of a Holder return ErrBusy if another mover has begun since.
+// Moves contains the statements for the table move. Those of a Holder return ErrLost if another mover has begun since.
 type Moves struct{ pgsql.Schema }
 
 // Holder is a mover.
@@ -89,10 +89,13 @@ func (s Moves) End(ctx context.Context, q row.Querier, h Holder, now time.Time) 
 	return err
 }
 
-// lost returns ErrBusy unless the mover still holds the move.
+// ErrLost reports that another mover has begun since.
+var ErrLost = fmt.Errorf("%w: another process has begun to move this file", engine.ErrBusy)
+
+// lost returns ErrLost unless the mover still holds the move.
 func lost(ok bool, err error) error {
 	if err == nil && !ok {
-		err = fmt.Errorf("%w: another process has begun to move this file", engine.ErrBusy)
+		err = ErrLost
 	}
 	return err
 }

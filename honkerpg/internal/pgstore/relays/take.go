@@ -49,12 +49,14 @@ func (s Relays) Take(ctx context.Context, q row.Querier, w row.RelayWanted, owne
 	sizedQueues, sizedPartitions := columns(sized)
 	t := &b.RelayTaken
 	err = pgsql.Each(ctx, q, s.SQL(sqlTake), func(r *sql.Rows) error {
-		found = true
-		var id sql.NullInt64
+		var epoch, attempts, processed, cursor, id sql.NullInt64
 		var key, kind sql.NullString
+		var failing sql.NullBool
 		var created sql.NullTime
 		m := row.RelayMessage{}
-		err := r.Scan(&t.Queue, &t.Partition, &t.Epoch, &t.Attempts, &t.Processed, &t.Cursor, &t.Failing, &id, &key, &kind, &m.Payload, &created)
+		err := r.Scan(&t.Queue, &t.Partition, &epoch, &attempts, &processed, &cursor, &failing, &id, &key, &kind, &m.Payload, &created)
+		found = epoch.Valid
+		t.Epoch, t.Attempts, t.Processed, t.Cursor, t.Failing = epoch.Int64, attempts.Int64, processed.Int64, cursor.Int64, failing.Bool
 		if err != nil || !id.Valid {
 			return err
 		}
@@ -67,7 +69,7 @@ func (s Relays) Take(ctx context.Context, q row.Querier, w row.RelayWanted, owne
 	}
 	if !found {
 		pgsql.Leave(q, pgsql.Number)
-		return b, false, nil
+		return row.RelayBatch{Busy: t.RelayPartition}, false, nil
 	}
 	t.Owner = owner
 	b.Size = w.Size(t)
@@ -75,6 +77,14 @@ func (s Relays) Take(ctx context.Context, q row.Querier, w row.RelayWanted, owne
 		err = row.ErrStuck
 	}
 	return b, true, err
+}
+
+const sqlAwait = `SELECT FROM honker.relay_partition WHERE family = $1 AND queue = $2 AND partition = $3 FOR SHARE`
+
+// Await implements engine.RelayStore.
+func (s Relays) Await(ctx context.Context, q row.Querier, p row.RelayPartition) error {
+	_, err := q.ExecContext(ctx, s.SQL(sqlAwait), s.family, p.Queue, p.Partition)
+	return err
 }
 
 const sqlSave = `SELECT honker.relay_save($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`

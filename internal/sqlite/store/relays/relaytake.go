@@ -83,6 +83,9 @@ func (r Relays) Take(ctx context.Context, q row.Querier, w row.RelayWanted, owne
 	return b, true, err
 }
 
+// Await implements engine.RelayStore. A file has one writer, so no other transaction has locked a partition.
+func (Relays) Await(context.Context, row.Querier, row.RelayPartition) error { return nil }
+
 // sqlRelayRead uses the index on (queue, partition, id).
 const sqlRelayRead = `SELECT id, key, type, payload, created_ms FROM _honkerx_relay_messages
 WHERE queue = ?1 AND partition = ?2 AND id > ?3 ORDER BY id LIMIT ?4 + 0`

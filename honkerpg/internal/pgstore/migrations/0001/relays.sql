@@ -190,9 +190,9 @@ BEGIN
 END $$;
 
 -- Leases a partition and returns its first messages, or one row with a NULL id if it has none. sizes are the limits of
--- single partitions, batches those of the queues. The first pass skips partitions that other transactions have locked.
--- If it finds nothing, later passes wait for those transactions, until no partition seems to be free. A row is checked
--- again when it is locked: it must be as it was seen, without its first message having been finished.
+-- single partitions, batches those of the queues. It skips partitions that other transactions have locked, and may lock
+-- some itself that it does not lease, so it never waits. If it leases none, it returns the first that it has skipped, with
+-- a NULL epoch.
 CREATE FUNCTION honker.relay_take(fam text, names text[], leases bigint[], batches bigint[], except_queues text[], except_partitions bigint[],
   size_queues text[], size_partitions bigint[], sizes bigint[], healthy boolean, who text, at timestamptz, most bigint)
 RETURNS TABLE (queue_ text, partition_ bigint, epoch_ bigint, attempts_ bigint, processed_ bigint, cursor_ bigint, failing boolean, id_ bigint,
@@ -203,28 +203,22 @@ DECLARE
   p honker.relay_partition;
   i int;
   size bigint;
-  seen boolean;
 BEGIN
-  <<passes>>
-  FOR pass IN 1..100 LOOP
-    seen := false;
-    FOR w IN SELECT c.* FROM honker.relay_wanted(fam, names, except_queues, except_partitions, healthy, at) c WHERE c.ready
-      ORDER BY c.taken, CASE c.taken WHEN 0 THEN c.first ELSE 0 END
-    LOOP
-      seen := true;
-      IF pass = 1 THEN
-        SELECT r.* INTO p FROM honker.relay_partition r WHERE r.family = fam AND r.queue = w.queue AND r.partition = w.partition FOR UPDATE SKIP LOCKED;
-      ELSE
-        SELECT r.* INTO p FROM honker.relay_partition r WHERE r.family = fam AND r.queue = w.queue AND r.partition = w.partition FOR UPDATE;
-      END IF;
-      CONTINUE WHEN p.queue IS NULL;
-      EXIT passes WHEN p.taken = w.taken AND coalesce(p.lease_until <= at, true) AND coalesce(p.retry_at <= at, true)
-        AND (NOT healthy OR p.attempts = 0 AND p.last_error IS NULL) AND p.cursor < w.first;
-      p := NULL; -- another transaction has taken or saved it
-    END LOOP;
-    EXIT WHEN NOT seen;
+  FOR w IN SELECT c.* FROM honker.relay_wanted(fam, names, except_queues, except_partitions, healthy, at) c WHERE c.ready
+    ORDER BY c.taken, CASE c.taken WHEN 0 THEN c.first ELSE 0 END
+  LOOP
+    -- A row that was locked is checked again, because another transaction may have taken or saved it meanwhile.
+    SELECT r.* INTO p FROM honker.relay_partition r WHERE r.family = fam AND r.queue = w.queue AND r.partition = w.partition
+      AND r.taken = w.taken AND coalesce(r.lease_until <= at, true) AND coalesce(r.retry_at <= at, true)
+      AND (NOT healthy OR r.attempts = 0 AND r.last_error IS NULL) AND r.cursor < w.first FOR UPDATE SKIP LOCKED;
+    EXIT WHEN FOUND;
+    queue_ := coalesce(queue_, w.queue);
+    partition_ := coalesce(partition_, w.partition);
   END LOOP;
   IF p.queue IS NULL THEN
+    IF queue_ IS NOT NULL THEN
+      RETURN NEXT;
+    END IF;
     RETURN;
   END IF;
   i := array_position(names, p.queue COLLATE "C");
