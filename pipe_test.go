@@ -127,6 +127,34 @@ func TestPipe_Error_GoesOnThere(t *testing.T) {
 	}
 }
 
+// A pipe whose consumer is moved goes on at the new position, also if it has begun to read the page after the old one.
+func TestPipe_SeekWhileReadingAhead(t *testing.T) {
+	t.Parallel()
+	for _, to := range []int{2, 17, 33} {
+		ctx, db, _ := testkit.NewStream[int](t, "unused")
+		numbers, out := honker.NewStream[int](db, "numbers", &honker.StreamOptions{Batch: 10}), honker.NewStream[int](db, "out", nil)
+		offsets := testkit.PublishUpTo(t, numbers, 100)
+		moved, begun := false, 0
+		stop := testkit.Background(t, func(ctx context.Context) error {
+			return honker.Pipe(ctx, numbers, "c", out, func(ctx context.Context, e *honker.Event[int]) (int, error) {
+				if e.Data == 15 && !moved {
+					moved, begun = true, len(testkit.StreamData(t, out))
+					return e.Data, numbers.Seek(ctx, "c", honker.Offset(offsets[to]-1))
+				}
+				return e.Data, nil
+			})
+		})
+		testkit.Eventually(t, testkit.Timeout, "all of them handled", func() bool { return testkit.SavedOffset(t, numbers, "c") == offsets[99] })
+		require.NoError(t, stop())
+		var want []int
+		for n := to; n < 100; n++ {
+			want = append(want, n)
+		}
+		require.Equal(t, want, testkit.StreamData(t, out)[begun:])
+		require.NoError(t, ctx.Err())
+	}
+}
+
 // A pipe skips events for which its function returns ErrSkip.
 func TestPipe_Skip(t *testing.T) {
 	t.Parallel()

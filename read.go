@@ -97,6 +97,7 @@ type readAhead struct {
 	read    pageReader
 	pages   int            // number of pages after which there may be more
 	pending chan aheadPage // receives the next page; nil if it is not being read
+	after   int64          // where the next page begins
 	cancel  context.CancelFunc
 }
 
@@ -105,8 +106,12 @@ type aheadPage struct {
 	err  error
 }
 
-// next is a pageReader. The cursor has handed out the events in memory, so the read after this one may overwrite them.
+// next is a pageReader. The cursor has handed out the events in memory, so the read after this one may overwrite them. A
+// cursor that has been moved does not get the page after its old position.
 func (a *readAhead) next(ctx context.Context, r row.EventRead, memory []row.Event) (page row.EventPage, shared bool, err error) {
+	if a.after != r.After {
+		a.stop()
+	}
 	if a.pending == nil {
 		page, _, err = a.read(ctx, r, memory)
 		memory = nil
@@ -126,7 +131,7 @@ func (a *readAhead) next(ctx context.Context, r row.EventRead, memory []row.Even
 func (a *readAhead) start(ctx context.Context, r row.EventRead, memory []row.Event) {
 	ctx, a.cancel = context.WithCancel(ctx)
 	pending := make(chan aheadPage, 1)
-	a.pending = pending
+	a.pending, a.after = pending, r.After
 	go func() {
 		page, _, err := a.read(ctx, r, memory)
 		pending <- aheadPage{page, err}
