@@ -140,10 +140,10 @@ func (r *run) stepped(op *stepOp) *active {
 	if op.done != nil {
 		r.reportEnd(op)
 	}
-	if !op.found && op.busy.Queue != "" && !op.alone {
-		r.relay.engine.Notifier.WakeAt(op.at) // the coordinator must look again
-	}
 	if !op.found {
+		if op.busy.Queue != "" && !op.alone {
+			r.relay.engine.Notifier.WakeAt(op.at) // the coordinator must look again
+		}
 		return nil
 	}
 	a := newActive(r.handlers[op.taken.Queue], op)
