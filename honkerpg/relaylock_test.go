@@ -47,11 +47,7 @@ func TestRelay_ProcessorsDoNotWaitForEachOther(t *testing.T) {
 	_, err = other.Exec(t.Context(), f.text(`SELECT FROM honker.relay_partition WHERE queue = 'hooks' AND partition = 1 FOR UPDATE`))
 	require.NoError(t, err)
 	close(release)
-	require.Eventually(t, func() bool {
-		var waits bool
-		return len(finished) > 0 || f.pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE $1 = ANY (pg_blocking_pids(a.pid)))`,
-			other.Conn().PgConn().PID()).Scan(&waits) == nil && waits
-	}, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(finished) > 0 || f.isAwaited(other) }, 30*time.Second, time.Millisecond)
 	require.NotEmpty(t, finished, "the progress of partition 0 waits for a transaction that has nothing to do with it")
 	require.NoError(t, other.Rollback(t.Context()))
 	require.Equal(t, "1", <-delivered)

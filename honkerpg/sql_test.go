@@ -54,6 +54,11 @@ func ask[V any](f *foreign, query string, args ...any) (v V) {
 	return v
 }
 
+// isAwaited reports whether another transaction waits for tx.
+func (f *foreign) isAwaited(tx pgx.Tx) bool {
+	return ask[bool](f, `SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE $1 = ANY (pg_blocking_pids(a.pid)))`, tx.Conn().PgConn().PID())
+}
+
 type parcel struct {
 	To string `json:"to"`
 }

@@ -33,11 +33,8 @@ func TestStopJob_RunsAgainAfterADeadlock(t *testing.T) {
 		}
 		stopped <- err
 	}()
-	require.Eventually(t, func() bool { // it holds the job and waits for the other row
-		var waits bool
-		return f.pool.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_stat_activity a WHERE $1 = ANY (pg_blocking_pids(a.pid)))`,
-			other.Conn().PgConn().PID()).Scan(&waits) == nil && waits
-	}, 30*time.Second, time.Millisecond)
+	// It holds the job and waits for the other row.
+	require.Eventually(t, func() bool { return f.isAwaited(other) }, 30*time.Second, time.Millisecond)
 	lock(`SELECT FROM honker.job WHERE id = $1 FOR UPDATE`)
 	require.NoError(t, other.Rollback(t.Context()))
 	require.NoError(t, <-stopped)
